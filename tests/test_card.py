@@ -18,6 +18,7 @@ from transformers import AutoModelForMaskedLM, AutoModelForSequenceClassificatio
 from exlm import InputError
 from exlm.describe.card import run_facts, write_card
 from exlm.describe.on_disk import info
+from exlm.paper.report import report
 from exlm.pretrain.run import pretrain
 from exlm.pretrain.settings import ArchitectureConfig, DataConfig
 from exlm.storage.manifest import damage
@@ -61,6 +62,21 @@ def card(directory: Path) -> tuple[dict, str]:
     """The metadata and the text of a model card."""
     _, metadata, text = (directory / "README.md").read_text().split("---\n", 2)
     return yaml.safe_load(metadata), text
+
+
+def test_names_of_several_lines_stand_in_one(run, tmp_path, capsys):
+    smiles = [f"{'C' * n}{core}" for n in range(1, 4) for core in MOLECULES]
+    sizes = [len(text) + 0.5 for text in smiles]
+    pd.DataFrame({"smiles": smiles, "size\n[ atoms]": sizes}).to_csv(tmp_path / "t.csv")
+    task = TaskConfig(str(tmp_path / "t.csv"), split="random", label_columns=["size [ atoms]"])
+    finetune(str(tmp_path / "tuned"), str(run), task, FinetuneConfig(epochs=1), seeds=[0])
+    assert f"regression of size [ atoms] ({min(sizes):g} to" in capsys.readouterr().out
+    assert "- task: regression of size [ atoms]\n" in card(tmp_path / "tuned")[1]
+    report([str(tmp_path)], str(tmp_path / "out"))
+    for path in ("report.md", "tables/mine.tex"):
+        assert "size [ atoms]" in (tmp_path / "out" / path).read_text()
+    saved = json.loads((tmp_path / "tuned" / "results.json").read_text())
+    assert saved["runs"][0]["label_columns"] == ["size\n[ atoms]"]
 
 
 def test_what_is_interrupted_before_its_card_gets_one_when_it_goes_on(

@@ -12,8 +12,7 @@ from typing import Any
 
 from pages import fill, table
 
-from exlm.paper.display import title
-from exlm.paper.models import MAIN_TABLES
+from exlm.paper.display import MAIN_TABLES, title
 from exlm.tasks.baselines import BASELINES
 from exlm.tasks.labels.metrics import metric_of
 from exlm.tasks.rows.datasets import MOLECULENET

@@ -18,7 +18,7 @@ import matplotlib
 import pandas as pd
 from pages import fill, table
 
-from exlm.paper.models import MAIN_TABLES
+from exlm.paper.display import MAIN_TABLES
 
 matplotlib.use("Agg")
 import matplotlib.pyplot as plt

@@ -6,8 +6,7 @@ from statistics import stdev
 import pytest
 
 from exlm.paper.comparisons import decide, weighted_sum
-from exlm.paper.display import ACCURACY, CLAIMS
-from exlm.paper.models import Model
+from exlm.paper.display import CLAIMS, Model
 from exlm.paper.report import report
 from tests.paper.fake_runs import finetuning, pretraining
 from tests.paper.reports import only_group, read_csv
@@ -210,4 +209,4 @@ def test_the_rule_of_two_standard_errors(tmp_path):
     pooled = (2 * 4.0 + 1 * 0.5) / 3  # variances of pre-training seeds, by their degrees of freedom
     assert error(1, mlm, "rte") == pytest.approx((pooled * (1 / 3 + 1 / 2)) ** 0.5)
     assert error(2, mlm, "rte") == pytest.approx((pooled * (4 / 3 + 1 / 2)) ** 0.5)
-    assert error(1, Model("exlm-1d", 4, 0.15), ACCURACY) is None
+    assert error(1, Model("exlm-1d", 4, 0.15), "evaluation/accuracy") is None

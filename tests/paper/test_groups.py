@@ -6,8 +6,8 @@ import pytest
 
 from exlm.model.objectives import CTC, OBJECTIVES, VanillaMLM
 from exlm.paper.analyze import Space
+from exlm.paper.display import Model
 from exlm.paper.groups import group_runs
-from exlm.paper.models import Model
 from exlm.paper.report import report
 from exlm.paper.runs import find_runs
 from tests.paper.fake_runs import efficiency, pretraining

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from exlm.paper import models as paper
-from exlm.paper.models import Model
+from exlm.paper import display as paper
+from exlm.paper.display import Model
 
 
 @pytest.fixture(scope="module")

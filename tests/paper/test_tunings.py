@@ -9,12 +9,11 @@ from statistics import median, stdev
 import pytest
 
 from exlm.paper.comparisons import weighted_sum
-from exlm.paper.display import ACCURACY
+from exlm.paper.display import Model
 from exlm.paper.groups import Means
-from exlm.paper.listings import runs_table
-from exlm.paper.models import Model
 from exlm.paper.report import report
 from exlm.paper.runs import find_runs
+from exlm.paper.tables import runs_table
 from tests.paper.fake_runs import finetuning, pretraining, write
 from tests.paper.reports import only_group, read_csv
 
@@ -33,7 +32,7 @@ def test_means_medians_and_spread_over_both_kinds_of_seeds(tmp_path):
     assert deviation == pytest.approx(100 * stdev([0.70, 0.72, 0.80, 0.60, 0.62, 0.61]))
     # in the order of their identifiers, which are hashes
     assert sorted(group.means.run_by_run(exlm, "rte")) == pytest.approx([61.0, 74.0])
-    assert group.means.mean(exlm, ACCURACY)[0] == pytest.approx(25.0)
+    assert group.means.mean(exlm, "evaluation/accuracy")[0] == pytest.approx(25.0)
     _, error = weighted_sum(group.means, [(1, exlm, ["rte"])])
     assert error == pytest.approx(stdev([74.0, 61.0]) / 2**0.5)
 
@@ -59,7 +58,7 @@ def test_a_run_has_a_number_for_each_score_and_seed(tmp_path):
         numbers = [value for quantity, value, _ in run["numbers"] if quantity == "rte"]
         assert numbers == pytest.approx(scores, abs=1e-9)
     [run] = runs.pretrainings
-    assert (ACCURACY, 25.0, None) in run["numbers"]
+    assert ("evaluation/accuracy", 25.0, None) in run["numbers"]
     assert ("entropy/mean", 3.0, 0.03) in run["numbers"]
 
 
@@ -83,15 +82,44 @@ def test_only_fine_tunings_with_the_same_settings_are_compared(tmp_path):
     assert sorted(run["path"].name for run in group.finetunings) == ["t2", "t4"]
     assert group.means.mean(Model("exlm", 4, 0.15), "rte")[0] == pytest.approx(65.0)
     listed = runs_table([group], find_runs([str(tmp_path)])).rows
-    others = [row for row in listed if str(row["group"]).startswith("other fine-tunings")]
-    assert {Path(str(row["directory"])).name for row in others} == {"t8", "scratch"}
+    others = defaultdict(set)
+    for row in listed:
+        others[row["group"].partition(":")[0]].add(Path(row["directory"]).name)
+    assert others["other fine-tunings of these models"] == {"t8"}
+    assert others["other fine-tunings"] == {"scratch"}
+
+
+def test_a_fine_tuning_on_another_label_keeps_the_id_of_its_pre_training(tmp_path):
+    model = pretraining(tmp_path, "m")
+    for name in ("activity", "qc"):
+        path = finetuning(tmp_path, name, model, "assay.csv", [0.6]) / "results.json"
+        result = json.loads(path.read_text())
+        for settings in (result["settings"], result["runs"][0]["settings"]):
+            settings["task"]["label_columns"] = [name]
+        write(path, result)
+    runs = find_runs([str(tmp_path)])
+    *_, first, second = runs_table([only_group(tmp_path)], runs).rows
+    assert first["what"].startswith(f"assay from {runs.pretrainings[0]['id']}, ")
+    assert second["what"] == f"assay from {runs.pretrainings[0]['id']}"
+    assert second["group"].startswith("other fine-tunings of these models: other labels")
+
+
+def test_the_rows_that_a_training_had_are_a_range_over_seeds(tmp_path):
+    path = finetuning(tmp_path, "t", tmp_path / "model", "esol", [1.0, 1.1, 1.2], "rmse", "test")
+    result = json.loads((path / "results.json").read_text())
+    result["counts"] = {"test": {"rows": {"median": 224.0}}}
+    for run, count in zip(result["runs"], (18, 15, 17), strict=True):
+        run |= {"in_train": {"test": count}, "in_earlier_training": {"test": None}}
+    write(path / "results.json", result)
+    [tuning] = find_runs([str(tmp_path)]).finetunings
+    assert tuning["rows"] == "224, 15 to 18 of them in the training"
 
 
 def test_fine_tunings_that_differ_in_hyper_parameters_stand_beside_their_baseline(tmp_path):
     for rate, score in ((1e-4, 1.2), (5e-4, 0.9)):
-        finetuning(
-            tmp_path, f"t{rate}", tmp_path / "gone", "esol", [score, score + 0.2], "rmse", rate=rate
-        )
+        settings = {"rate": rate, "precision": "bf16"}  # of a model, not of the baseline
+        scores = [score, score + 0.2]
+        finetuning(tmp_path, f"t{rate}", tmp_path / "gone", "esol", scores, "rmse", **settings)
     finetuning(tmp_path, "forest", tmp_path, "esol", [1.1], "rmse", baseline="ecfp-rf")
     finetuning(tmp_path, "other", tmp_path / "gone", "rte", [0.6])
     report([str(tmp_path)], str(tmp_path / "out"))
@@ -290,6 +318,24 @@ def test_models_of_other_training_tables_are_ranked_together_on_the_same_test_ro
     for row in read_csv(tmp_path / "out" / "tables" / "mine.csv"):
         groups[row["group"]].append(row["model"].split("/")[-1])
     assert sorted(groups.values()) == [["new", "old"], ["other"]]
+
+
+def test_baselines_of_the_same_rows_stand_in_the_main_table_whatever_their_file(tmp_path):
+    for objective in ("exlm", "mlm"):
+        model = pretraining(tmp_path, objective, objective=objective)
+    tuned = finetuning(tmp_path, "tuned", model, "bbbp", [0.7], "roc_auc", "test")
+    same = finetuning(tmp_path, "same", model, "bbbp", [0.6], "roc_auc", "test", baseline="ecfp-rf")
+    other = finetuning(tmp_path, "o", model, "bbbp", [0.5], "roc_auc", "test", baseline="ecfp-lr")
+    for path, data, rows in ((tuned, "1", "r"), (same, "2", "r"), (other, "3", "s")):
+        result = json.loads((path / "results.json").read_text())
+        result["settings"]["data_sha256"] = data * 64
+        result["runs"][0]["rows_sha256"] = {"test": rows * 64}
+        write(path / "results.json", result)
+    report([str(tmp_path)], str(tmp_path / "out"))
+    rows = read_csv(tmp_path / "out" / "tables" / "main-molecules.csv")
+    assert [row["model"] for row in rows if "baselines" in row["group"]] == [
+        "ECFP4 + random forest"
+    ]
 
 
 def test_scores_of_the_same_runs_are_compared_run_by_run():

@@ -12,6 +12,7 @@ from exlm.data.frames import FileRows
 from exlm.data.tokenization import letter_tokenizer
 from exlm.storage.tokenizers import load_tokenizer
 from exlm.tasks.encoders.saved_task import SavedTask
+from exlm.tasks.labels.label_types import LABEL_TYPES
 from exlm.tasks.predict import predict
 from exlm.tasks.rows.reading import TextReader
 from exlm.tasks.tables.explain import explain, write_page
@@ -78,7 +79,7 @@ def test_an_explanation_compares_with_the_prediction_for_the_masked_molecule(tun
     assert page.read_text().count("<svg") == 2  # the most probable class of each molecule
 
 
-def test_explore_shows_what_one_prediction_rests_on(tuned, molecules, capsys):
+def test_explore_shows_what_one_prediction_rests_on(tuned, molecules, capsys, monkeypatch):
     model, page = str(tuned("multiclass")), molecules / "explored.html"
     main(["explore", model, "CCNC", "--output", str(page)])
     assert capsys.readouterr().out == f"1 prediction: {page}\n"
@@ -96,6 +97,10 @@ def test_explore_shows_what_one_prediction_rests_on(tuned, molecules, capsys):
         with pytest.raises(SystemExit):
             main(["explore", model, *arguments])
         assert message in capsys.readouterr().err
+    monkeypatch.delitem(LABEL_TYPES, "multiclass")  # as if another version had made the model
+    with pytest.raises(SystemExit):
+        main(["explore", model, "CCNC", "--output", str(page)])
+    assert "there is no task_type 'multiclass'; use one of binary," in capsys.readouterr().err
 
 
 def test_words_of_pairs_are_masked_as_a_whole(texts):

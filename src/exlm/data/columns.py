@@ -156,8 +156,14 @@ def match_columns(names: Sequence[str], columns: Iterable[Any]) -> list[Any]:
 
 
 def _without_spaces(name: str) -> str:
-    """A name without spaces at its ends and around its commas."""
-    return re.sub(r"\s*,\s*", ",", name.strip())
+    """A name in one line, without spaces at its ends and around its commas."""
+    return re.sub(r"\s*,\s*", ",", in_one_line(name))
+
+
+def in_one_line(name: str) -> str:
+    """A name as messages, cards and reports show it: with one space where it has line breaks, tabs
+    or several spaces."""
+    return " ".join(name.split())
 
 
 def listed(names: Iterable[object], limit: int = 20) -> str:

@@ -6,6 +6,7 @@ from typing import Any
 
 from tokenizers import Tokenizer
 
+from exlm.data.columns import in_one_line
 from exlm.data.tokenization import ALPHABETS, alphabet_name
 from exlm.storage.files import (
     GRID_REPORT,
@@ -58,6 +59,7 @@ def run_facts(directory: Path, result: dict[str, Any] | None = None) -> str:
         last_step=max((line["step"] for line in log), default=0),
         trainings=len(list(directory.glob("**/seed-*/result.json"))),
         name_of=without_folders,
+        in_one_line=in_one_line,
     ).strip()
 
 

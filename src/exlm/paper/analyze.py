@@ -251,9 +251,8 @@ class Study:
 
 def pretrain_and_measure(run_dir: Path, recipe: Json, case: str | None) -> None:
     """Pre-trains a model, measures it, and draws its states for the text `case`, if any."""
-    is_measured = (run_dir / RUN_RESULT).exists() and (run_dir / MEASUREMENTS).exists()
     pretrain(str(run_dir), **recipe)
-    if not is_measured:
+    if not (run_dir / MEASUREMENTS).exists():
         measure_run(run_dir, recipe["data"], recipe["seed"])
     if case:
         explore(str(run_dir), case, str(run_dir / "case.svg"))

@@ -6,25 +6,14 @@ from collections.abc import Sequence
 from statistics import fmean, variance
 from typing import Any
 
-from exlm.paper.display import (
-    ACCURACY,
-    CLAIMS,
-    COMPARED_WITH_PLUS,
-    DIGITS,
-    HOURS,
-    JOINT_NLL,
-    METHODS,
-    NLL,
-    Row,
-    title,
-)
+from exlm.paper.display import CLAIMS, DIGITS, DISPLAY, METHODS, Model, Row, title
 from exlm.paper.groups import Means, RunGroup
-from exlm.paper.models import EXLM, MLM, PLUS, Model
 from exlm.paper.page import Table
 from exlm.paper.tables import as_table, mean_entries, model_row
 from exlm.pretrain.run import SMALLEST_TIE
 
 Term = tuple[float, Model, Sequence[str]]  # a weight, and the mean of several quantities of a model
+_COMPARED = (METHODS["exlm"], METHODS["mlm-plus-plus"])  # columns of the table of equal cost
 
 
 def worth_table(groups: Sequence[RunGroup]) -> Table:
@@ -32,28 +21,28 @@ def worth_table(groups: Sequence[RunGroup]) -> Table:
     in the mean over the tasks that both have."""
     rows: list[Row] = []
     for group in groups:
-        for exlm in group.select(EXLM):
-            for quantity in COMPARED_WITH_PLUS:
+        for exlm in group.select("exlm"):
+            for quantity in DISPLAY["compared_with_plus"]:
                 rows += _gain(group, exlm, [quantity], sign=-1, digits=3)
-            tasks = group.shared_tasks([exlm, Model(PLUS, 1, exlm.p)])
+            tasks = group.shared_tasks([exlm, Model("mlm-plus-plus", 1, exlm.p)])
             rows += _gain(group, exlm, tasks, sign=1, digits=2)
-    columns = ["model", "score", METHODS[EXLM], METHODS[PLUS], "ExLM better by", "interval"]
-    return as_table("worth", [*columns, "ahead", "cost", "seeds", "runs"], rows)
+    columns = ["model", "score", *_COMPARED, "ExLM better by", "interval", "ahead", "cost"]
+    return as_table("worth", [*columns, "seeds", "runs"], rows)
 
 
 def _gain(group: RunGroup, exlm: Model, quantities: list[str], sign: int, digits: int) -> list[Row]:
     """A row that says by how much ExLM is better than MLM++; none if one of them has no such
     quantities. `sign` is -1 where lower is better."""
-    plus = Model(PLUS, 1, exlm.p)
-    row = model_row(group, exlm, {METHODS[EXLM]: quantities}, group.means)
-    row |= mean_entries(plus, {METHODS[PLUS]: quantities}, group.means)
-    if row[METHODS[EXLM]] is None or row[METHODS[PLUS]] is None:
+    plus = Model("mlm-plus-plus", 1, exlm.p)
+    row = model_row(group, exlm, {_COMPARED[0]: quantities}, group.means)
+    row |= mean_entries(plus, {_COMPARED[1]: quantities}, group.means)
+    if any(row[method] is None for method in _COMPARED):
         return []
     gain, error = weighted_sum(group.means, [(sign, exlm, quantities), (-sign, plus, quantities)])
     interval = None
     if error is not None:
         interval = f"{gain - 2 * error:+.{digits}f} to {gain + 2 * error:+.{digits}f}"
-    hours = group.means.by_model([exlm, plus], HOURS)
+    hours = group.means.by_model([exlm, plus], "training/hours")
     row |= {
         "group": group.label,
         "digits": digits,
@@ -61,7 +50,7 @@ def _gain(group: RunGroup, exlm: Model, quantities: list[str], sign: int, digits
         "score": ", ".join(map(title, quantities)),
         "ExLM better by": gain,
         "interval": interval,
-        "ahead": decide(gain, error, METHODS[EXLM], METHODS[PLUS]),
+        "ahead": decide(gain, error, *_COMPARED),
         "cost": hours[exlm][0] / hours[plus][0],
     }
     return [row]
@@ -90,7 +79,7 @@ def _terms(group: RunGroup, claimed: Sequence[dict[str, Any]]) -> list[Term]:
         return []
     usual_quantities = group.shared_tasks(models)
     if not usual_quantities and len({(model.p, model.r) for model in models}) == 1:
-        usual_quantities = [ACCURACY]
+        usual_quantities = ["evaluation/accuracy"]
     terms: list[Term] = []
     for term, model in zip(claimed, models, strict=True):
         quantities = [term["quantity"]] if "quantity" in term else usual_quantities
@@ -100,7 +89,7 @@ def _terms(group: RunGroup, claimed: Sequence[dict[str, Any]]) -> list[Term]:
 
 def _model_of(group: RunGroup, term: dict[str, Any]) -> Model:
     """The model of a claim's term, with the p and the k of the ablations where it says none."""
-    k = 1 if term["method"] in (MLM, PLUS) else term.get("k", group.base_states)
+    k = 1 if term["method"] in ("mlm", "mlm-plus-plus") else term.get("k", group.base_states)
     return Model(term["method"], k, term.get("p", group.base_ratio), term.get("r", 1))
 
 
@@ -117,7 +106,8 @@ def _claim_row(group: RunGroup, claim: str, terms: Sequence[Term]) -> list[Row]:
     difference, error = weighted_sum(group.means, terms)
     verdict = decide(difference, error, "shows", "does not show")
     # Of one model, they differ by what its links tie.
-    if titles == [title(NLL), title(JOINT_NLL)] and abs(difference) < SMALLEST_TIE:
+    nlls = [title("evaluation/nll"), title("evaluation/joint_nll")]
+    if titles == nlls and abs(difference) < SMALLEST_TIE:
         verdict = "does not show: the links tie no masks together"
     seeds = "one seed" if error is None else f"standard error {error:.{digits}f}"
     of_what = " and ".join(dict.fromkeys(titles))

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import pandas as pd
 import torch
@@ -18,16 +18,16 @@ from exlm.data.batching import MaskedBatches
 from exlm.data.corpus import Corpus
 from exlm.model.masked_lm import ExLMForMaskedLM
 from exlm.ops.precision import used_precision
-from exlm.ops.transition import PriorStrength
 from exlm.paper.jobs import in_own_process
-from exlm.pretrain.batches import complete_batch
+from exlm.pretrain.batches import complete_batches
 from exlm.pretrain.run import pretraining_loss
-from exlm.pretrain.settings import ArchitectureConfig, DataConfig, PriorSchedule
+from exlm.pretrain.settings import ArchitectureConfig, DataConfig, PriorSchedule, Recipe
 from exlm.storage.files import to_json_types, write_json
 from exlm.storage.runs import finished_result, machine
 from exlm.storage.tokenizers import load_tokenizer
 from exlm.train import devices
-from exlm.train.optim import OptimizerConfig, build_optimizer
+from exlm.train.loop import LoopConfig
+from exlm.train.optim import build_optimizer
 from exlm.train.update import update
 
 Call = Callable[[], object]
@@ -51,17 +51,18 @@ def measure_cost(output: Path, **settings: Any) -> None:
 def compare(
     data: DataConfig,
     model: ArchitectureConfig,
-    precision: str,
+    precision: Literal["auto", "bf16", "fp32"],
     steps: int,
     prior: PriorSchedule = PriorSchedule(),
 ) -> dict[str, Any]:
     """Time, throughput and peak memory of `steps` updates of ExLM (as in `model`), and of an MLM
     with its encoder."""
     device = devices.device().type
+    train = LoopConfig(precision=precision)
     begin_training = {}
     for name in ("mlm", "exlm"):
-        architecture = replace(model, objective=name)
-        begin_training[name] = partial(updates, data, architecture, precision, prior.at(0, steps))
+        recipe = Recipe("", data, replace(model, objective=name), prior, train)
+        begin_training[name] = partial(updates, recipe)
     trainings = {name: begin() for name, begin in begin_training.items()}
     rows = []
     for _ in tqdm(range(WARM_UP + steps), desc="cost of a step", unit="pair"):
@@ -92,46 +93,41 @@ def compare(
     }
 
 
-def updates(
-    data: DataConfig, model: ArchitectureConfig, precision: str, prior: PriorStrength
-) -> Iterator[tuple[Call, int]]:
-    """Functions that each do one update, and how many tokens it reads, not counting copies and
-    expanded states. Batches are masked and expanded before the function is called: in a real
-    training another thread does this."""
-    torch.manual_seed(0)
+def updates(recipe: Recipe) -> Iterator[tuple[Call, int]]:
+    """Functions that each do one update of a pre-training, and how many tokens it reads, not
+    counting copies and expanded states. Batches are masked and expanded before the function is
+    called: in a real training another thread does this."""
+    torch.manual_seed(recipe.seed)
+    data = recipe.data
     corpus = Corpus(data.corpus)
     tokenizer = load_tokenizer(corpus.path)
-    network = ExLMForMaskedLM(model.build(tokenizer, data.repeat)).train()
+    network = ExLMForMaskedLM(recipe.model.build(tokenizer, data.repeat)).train()
     devices.place_model(network)
-    half = used_precision(network.device, precision) == "bf16"
-    settings = OptimizerConfig()
-    optimizer = build_optimizer(network, settings)
+    half = used_precision(network.device, recipe.train.precision) == "bf16"
+    optimizer = build_optimizer(network, recipe.train.optimizer)
     masked = MaskedBatches(
         corpus,
         tokenizer,
         data.tokens_per_batch,
         data.tokens_per_micro_batch,
         data.mask_ratio,
-        seed=0,
+        recipe.seed,
         repeat=data.repeat,
         without_padding=network.exlm.removes_padding(autocast=half),
     )
     for step in itertools.count():
-        batches = [
-            (number, complete_batch(network.config, batch, prior)) for number, batch in masked(step)
-        ]
+        batches = complete_batches(masked, network.config, recipe, step)
         tokens = sum(int(batch["attention_mask"].sum()) for _, batch in batches) // data.repeat
-        # The seed and the step, both 0, matter to dropout alone.
         update_once = partial(
             update,
             network=network,
             optimizer=optimizer,
             loss=pretraining_loss,
             micro_batches=batches,
-            precision=precision,
-            clip_norm=settings.clip_norm,
-            seed=0,
-            step=0,
+            precision=recipe.train.precision,
+            clip_norm=recipe.train.optimizer.clip_norm,
+            seed=recipe.seed,
+            step=step,
         )
         yield update_once, tokens
 

@@ -1,5 +1,6 @@
 """What the report knows before it reads a run: titles, digits and columns (display.yaml), sentences
-(texts.yaml) and claims (claims.yaml).
+(texts.yaml), claims (claims.yaml), and the models that the experiments compare, with the paper's
+numbers of them (paper_numbers.yaml).
 
 A quantity is a named number of a run. `mnli` is the metric of a run on this task, of test data if
 there are any, else of validation data. `mnli f1` is another metric of these data, `mnli mismatched`
@@ -7,7 +8,7 @@ the run's metric of another part. Quantities on held-out data are named by their
 `entropy/mean`."""
 
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import yaml
 
@@ -21,29 +22,13 @@ def yaml_content(name: str) -> dict[str, Any]:
 
 CLAIMS: dict[str, list[dict[str, Any]]] = yaml_content("claims.yaml")
 TEXTS = yaml_content("texts.yaml")
-_DISPLAY = yaml_content("display.yaml")
-EXPERIMENTS: dict[str, dict[str, Any]] = _DISPLAY["experiments"]
-# What rows of tables with tasks have under names of their own; no data set may be called so.
-COLUMN_NAMES: list[str] = _DISPLAY["column_names"]
-COMPARED_WITH_PLUS: list[str] = _DISPLAY["compared_with_plus"]
-LISTED: list[str] = _DISPLAY["listed"]
-CURVES: dict[str, str] = _DISPLAY["curves"]
-STYLE: Any = _DISPLAY["style"]  # as matplotlib takes it
-LATEX = str.maketrans(_DISPLAY["latex"])
-METHODS: dict[str, str] = _DISPLAY["methods"]
-
-ACCURACY = "evaluation/accuracy"
-CORRUPTION = "corruption/mean"
-ENTROPY = "entropy/mean"
-STATE_ENTROPY = "entropy/states/mean"
-HOURS = "training/hours"
-NLL = "evaluation/nll"
-JOINT_NLL = "evaluation/joint_nll"
-
-HELD_OUT: dict[str, dict[str, Any]] = _DISPLAY["held_out"]
-TITLES: dict[str, str] = _DISPLAY["titles"]
+DISPLAY = yaml_content("display.yaml")
+CURVES: dict[str, str] = DISPLAY["curves"]
+METHODS: dict[str, str] = DISPLAY["methods"]
+HELD_OUT: dict[str, dict[str, Any]] = DISPLAY["held_out"]
+TITLES: dict[str, str] = DISPLAY["titles"]
 # By the title of a column, the digits after the decimal point; others have 1.
-DIGITS: dict[str, int] = _DISPLAY["digits"]
+DIGITS: dict[str, int] = DISPLAY["digits"]
 for _quantity, _entry in HELD_OUT.items():
     TITLES[_quantity] = _entry["title"]
     DIGITS[_entry["title"]] = _entry["digits"]
@@ -75,3 +60,53 @@ def as_text(value: str | float | None, spread: float | None = None, digits: int 
         digits = 0
     text = f"{value:,.{digits}f}"
     return text if spread is None else f"{text} ± {spread:,.{digits}f}"
+
+
+class Model(NamedTuple):
+    """One of the models that the experiments compare: a method (a key of METHODS, or an objective
+    that the paper does not have), k states per mask (1 for an MLM), mask ratio p, and r repetitions
+    of each token."""
+
+    method: str
+    k: int
+    p: float
+    r: int = 1
+
+    @property
+    def title(self) -> str:
+        """The method."""
+        return METHODS.get(self.method, self.method)
+
+    @property
+    def label(self) -> str:
+        """Method and states."""
+        return f"{self.title}, k = {self.k}" if self.k > 1 else self.title
+
+    @property
+    def description(self) -> str:
+        """All that it is, as `ExLM, k = 4, p = 15%`."""
+        copies = f", r = {self.r}" if self.r > 1 else ""
+        return f"{self.label}, p = {percent(self.p)}{copies}"
+
+    @property
+    def place(self) -> tuple[Any, ...]:
+        """What decides its place in tables: the method as in METHODS (others come after them), then
+        p, k and r."""
+        methods = list(METHODS)
+        rank = methods.index(self.method) if self.method in methods else len(methods)
+        return rank, self.method, self.p, self.k, self.r
+
+
+_PAPER_NUMBERS = yaml_content("paper_numbers.yaml")
+# Numbers as the paper prints them, in the order of its columns. None is a dash.
+PrintedRow = list[float | None]
+MAIN_TABLES: dict[str, dict[str, Any]] = _PAPER_NUMBERS["main_tables"]
+ABLATIONS: dict[str, PrintedRow] = _PAPER_NUMBERS["ablations"]
+SWEEP: dict[Model, PrintedRow] = {
+    Model("mlm" if k == 1 else "exlm", k, p): row for p, k, *row in _PAPER_NUMBERS["sweep"]
+}
+# of the sweep and of Repeated MLM
+PRINTED: dict[Model, PrintedRow] = SWEEP | {
+    Model("mlm", 1, p, r): row for p, r, *row in _PAPER_NUMBERS["repeated_mlm"]
+}
+PAPER_COST: dict[str, str | float] = _PAPER_NUMBERS["cost"]

@@ -14,22 +14,8 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from exlm.paper.display import (
-    ACCURACY,
-    CORRUPTION,
-    CURVES,
-    DIGITS,
-    ENTROPY,
-    STATE_ENTROPY,
-    STYLE,
-    TEXTS,
-    Row,
-    as_text,
-    percent,
-    title,
-)
+from exlm.paper.display import CURVES, DIGITS, DISPLAY, TEXTS, Model, Row, as_text, percent, title
 from exlm.paper.groups import RunGroup
-from exlm.paper.models import EXLM, MLM, PLUS, Model
 from exlm.paper.page import Drawing
 from exlm.storage.files import read_log
 
@@ -37,7 +23,7 @@ POINTS = 100  # of a curve, about; few, so that the files stay small
 COLOURS = ["#3b7dd8", "#e07b39", "#2fa36b", "#a05fc4", "#c7a72c", "#d1495b"]
 COLOURS += ["#1f9fa6", "#8c5a3c", "#6b7280", "#e377c2"]
 # As a decorator, it changes the style inside that function only.
-styled = matplotlib.rc_context(STYLE)
+styled = matplotlib.rc_context(DISPLAY["style"])
 
 
 def _figure(name: str, group: RunGroup, plot: Figure) -> Drawing:
@@ -55,7 +41,7 @@ def repeated_figures(group: RunGroup) -> list[Drawing]:
     """The figures of Repeated MLM: heat maps by p and r, and training curves."""
     grid = group.grid()
     panels = {}
-    for quantity in (*group.tasks, ACCURACY, CORRUPTION, ENTROPY):
+    for quantity in (*group.tasks, "evaluation/accuracy", "corruption/mean", "entropy/mean"):
         means = group.means.by_model(grid, quantity)
         if means:
             panels[title(quantity)] = means
@@ -112,7 +98,7 @@ def entropy_bars(group: RunGroup) -> list[Drawing]:
     ratios = sorted({model.p for model in models})
     states = sorted({model.k for model in models})
     series = []
-    for k, quantity in product(states, (ENTROPY, STATE_ENTROPY)):
+    for k, quantity in product(states, ("entropy/mean", "entropy/states/mean")):
         with_k = [model for model in models if model.k == k]
         means = group.means.by_model(with_k, quantity)
         if means:
@@ -122,7 +108,7 @@ def entropy_bars(group: RunGroup) -> list[Drawing]:
     axis = plot.subplots()
     for i, (k, quantity, means) in enumerate(series):
         colour = COLOURS[states.index(k) % len(COLOURS)]
-        is_per_state = quantity == STATE_ENTROPY
+        is_per_state = quantity == "entropy/states/mean"
         name = "MLM" if k == 1 else f"ExLM, k = {k}"
         shift = (i - (len(series) - 1) / 2) * width
         axis.bar(
@@ -154,8 +140,8 @@ def sweep_curves(group: RunGroup) -> list[Drawing]:
 @styled
 def cost_curves(group: RunGroup) -> list[Drawing]:
     """Joint perplexity over the hours of training, at the mask ratios that have MLM++."""
-    ratios = {model.p for model in group.select(PLUS)}
-    models = [model for model in group.select(EXLM, MLM, PLUS) if model.p in ratios]
+    ratios = {model.p for model in group.select("mlm-plus-plus")}
+    models = [model for model in group.select("exlm", "mlm", "mlm-plus-plus") if model.p in ratios]
     labels = {model: model.label for model in models}
     return _training_curves("cost-curves", group, labels, ["joint_perplexity"], over_hours=True)
 

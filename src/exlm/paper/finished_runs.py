@@ -16,18 +16,7 @@ import pandas as pd
 from exlm.data.batching import share_bounds
 from exlm.data.corpus import corpus_name
 from exlm.identity import DEFAULTS, identity_of
-from exlm.paper.display import (
-    COLUMN_NAMES,
-    HELD_OUT,
-    HOURS,
-    LISTED,
-    METHODS,
-    Row,
-    percent,
-    title,
-    yaml_content,
-)
-from exlm.paper.models import Model
+from exlm.paper.display import DISPLAY, HELD_OUT, METHODS, Model, Row, percent, title, yaml_content
 from exlm.pretrain.settings import ArchitectureConfig, PriorSchedule
 from exlm.tasks.labels.metrics import metric_of
 from exlm.tasks.rows.datasets import GLUE, MOLECULENET, file_task
@@ -65,7 +54,7 @@ def pretraining_row(path: Path, result: Json) -> Row | None:
         settings["data.mask_ratio"] = (low, high)
     numbers = held_out_numbers(path, {"evaluation": result["evaluation"]})
     values = {quantity: value for quantity, value, _ in numbers}
-    listed = [f"{title(name)} {values[name]:.2f}" for name in LISTED if name in values]
+    listed = [f"{title(name)} {values[name]:.2f}" for name in DISPLAY["listed"] if name in values]
     studies = (parent.parent for parent in path.parents if parent.name == "pretrain")
     hours = float(result["training_seconds"]) / 3600
     identifier = _identifier(identity)
@@ -93,7 +82,7 @@ def pretraining_row(path: Path, result: Json) -> Row | None:
         "settings": frozenset((name, json.dumps(value)) for name, value in settings.items()),
         "exlm_only": _exlm_only(architecture, identity),
         "result": ", ".join(listed),
-        "numbers": [(HOURS, hours, None), *numbers],
+        "numbers": [("training/hours", hours, None), *numbers],
     }
 
 
@@ -144,7 +133,7 @@ def scored_row(path: Path, result: Json) -> Row | None:
     # Earlier versions have only the columns that a user named.
     columns = first_seed.get("label_columns") or task_settings.get("label_columns")
     task = file_task(task_settings["dataset"], columns)
-    task = f"data set {task}" if task in COLUMN_NAMES else task
+    task = f"data set {task}" if task in DISPLAY["column_names"] else task
     metric = str(result["metric"])
     part = "test" if "test" in result else "valid"  # the reported one
     is_questions = task_settings.get("task_type") == "question_answering"
@@ -176,7 +165,7 @@ def scored_row(path: Path, result: Json) -> Row | None:
         "options": _options(first_seed["settings"]),
         "heading": ", ".join(heading),
         "data": data,
-        "rows_sha256": _rows_checksum(result["runs"], part),
+        "rows_sha256": _rows_checksum(result["runs"], part, data),
         "rows_scored": _rows_scored(result["runs"], part, split),
         "compared": _compared(result, data),
         "is_baseline": bool(settings.get("baseline")),
@@ -196,11 +185,11 @@ def _data_checksums(settings: Json) -> tuple[str, ...]:
     return tuple(checksum or "unknown" for checksum in by_part.values())
 
 
-def _rows_checksum(seed_results: list[Json], part: str) -> str | None:
+def _rows_checksum(seed_results: list[Json], part: str, data: tuple[str, ...]) -> str:
     """The SHA-256 of the rows of a part that were scored, of all seeds if these scored other rows;
-    None of earlier versions."""
+    of earlier versions that of the data."""
     checksums = [seed.get("rows_sha256", {}).get(part) for seed in seed_results]
-    return None if None in checksums else " ".join(dict.fromkeys(checksums))
+    return " ".join(data if None in checksums else dict.fromkeys(checksums))
 
 
 def _compared(result: Json, data: tuple[str, ...]) -> str:
@@ -223,10 +212,9 @@ def _model_in_words(settings: Json) -> str:
 def _options(settings: Json) -> dict[str, str]:
     """The settings that compared runs may differ in, as text, empty where one is null."""
     options = {f"train.{name}": value for name, value in settings.get("train", {}).items()}
-    for name, value in _task_options(settings["task"]).items():
-        options[f"task.{name}"] = value
+    options |= {f"task.{name}": value for name, value in _task_options(settings["task"]).items()}
     options["start_from"] = settings.get("start_from")
-    if "precision" in settings:
+    if "precision" in settings:  # baselines have none
         options["precision"] = settings["precision"]
     return {name: "" if value is None else str(value) for name, value in options.items()}
 
@@ -260,15 +248,18 @@ def _factor(metric: str, is_questions: bool) -> float:
 
 
 def _rows_in_words(result: Json, part: str) -> str | int:
-    """How many rows of a part were scored, and how many of them the training had, too."""
+    """How many rows of a part were scored, and how many of them the training of each seed had."""
     rows = _median(result, "counts", part, "rows")
     if rows is None:
         return ""
-    in_training = 0
+    counts = set()
     for seed in result["runs"]:
-        for entry in ("in_train", "in_earlier_training"):
-            in_training = max(in_training, seed.get(entry, {}).get(part) or 0)
-    return f"{int(rows)}, {in_training} of them in the training" if in_training else int(rows)
+        entries = [seed.get(name, {}).get(part) for name in ("in_train", "in_earlier_training")]
+        counts.add(max(count or 0 for count in entries))
+    if not any(counts):
+        return int(rows)
+    in_training = " to ".join(map(str, sorted({min(counts), max(counts)})))
+    return f"{int(rows)}, {in_training} of them in the training"
 
 
 def _interval(result: Json, part: str, factor: float, digits: int) -> str:

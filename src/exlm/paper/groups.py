@@ -11,16 +11,13 @@ from statistics import fmean, mode, stdev
 import pandas as pd
 
 from exlm.paper.analyze import Space
-from exlm.paper.display import METHODS, Row
+from exlm.paper.display import METHODS, Model, Row
 from exlm.paper.finished_runs import EXLM_ONLY, Number
-from exlm.paper.models import EXLM, MLM, PLUS, Model
 from exlm.paper.runs import Runs
 from exlm.tasks.rows.datasets import GLUE, MOLECULENET
 
-_ABLATIONS = [method for method in METHODS if method not in (MLM, PLUS, EXLM)]
+_ABLATIONS = [method for method in METHODS if method not in ("mlm", "mlm-plus-plus", "exlm")]
 TASKS = (*GLUE, "squad2", *MOLECULENET)  # in the paper's order
-
-
 Mean = tuple[float, float | None]  # with its spread, if there is one
 
 
@@ -126,26 +123,24 @@ class RunGroup:
 
     def sweep(self) -> list[Model]:
         """The models of ExLM, and those of the vanilla MLM at the same mask ratios."""
-        ratios = {model.p for model in self.select(EXLM)}
-        return [model for model in self.select(MLM, EXLM) if model.p in ratios]
+        ratios = {model.p for model in self.select("exlm")}
+        return [model for model in self.select("mlm", "exlm") if model.p in ratios]
 
     def grid(self) -> list[Model]:
         """The models of Repeated MLM, for the paper's p and r and ours. It is empty if no run
         repeated its tokens."""
-        models = {model for model in self.models if model.method == MLM}
+        models = {model for model in self.models if model.method == "mlm"}
         if all(model.r == 1 for model in models):
             return []
         ratios = [*Space().mask_ratios, *(model.p for model in models)]
         repeats = [*Space().repeats, *(model.r for model in models)]
-        return sorted(models | {Model(MLM, 1, p, r) for p, r in Space(ratios, repeats).grid()})
+        return sorted(models | {Model("mlm", 1, p, r) for p, r in Space(ratios, repeats).grid()})
 
 
 def _base_ratio(models: Iterable[Model]) -> float:
     """15%, as in the paper, or else the most frequent mask ratio; of equal ones the lowest."""
     counts = Counter(model.p for model in models if model.r == 1)
-    if not counts or 0.15 in counts:
-        return 0.15
-    return max(sorted(counts), key=lambda p: counts[p])
+    return max(sorted(counts), key=lambda p: (p == 0.15, counts[p]), default=0.15)
 
 
 def _base_states(models: Iterable[Model]) -> int:
@@ -164,8 +159,7 @@ def group_runs(all_runs: Runs) -> list[RunGroup]:
     share a seed, the lowest id is used."""
     runs = sorted(all_runs.pretrainings, key=lambda run: (run["steps"], run["seed"], run["id"]))
     kinds = Counter((run["settings"], run["steps"], run["exlm_only"]) for run in runs)
-    groups: list[list[Row]] = []
-    ids_of_groups: list[set[str]] = []
+    groups: dict[frozenset[str], list[Row]] = {}  # by the ids of their runs
     for (settings, steps, exlm_only), _ in kinds.most_common():
         if any(other[:2] == (settings, steps) and exlm_only < other[2] for other in kinds):
             continue  # such as MLMs: they are in the groups of the runs that use more settings
@@ -175,18 +169,15 @@ def group_runs(all_runs: Runs) -> list[RunGroup]:
         by_seed: dict[tuple[Model, int], Row] = {}
         for run in similar:
             model = run["model"]
-            is_elsewhere = any(run["id"] in ids for ids in ids_of_groups)
-            if model.method == MLM and model.r == 1 and run["steps"] == plus_updates.get(model.p):
-                model = model._replace(method=PLUS)
+            is_elsewhere = any(run["id"] in ids for ids in groups)
+            if model.method == "mlm" and model.r == 1 and run["steps"] == plus_updates.get(model.p):
+                model = model._replace(method="mlm-plus-plus")
             elif run["steps"] != steps or (model.r > 1 and is_elsewhere):
                 continue
             by_seed.setdefault((model, run["seed"]), run | {"model": model})
-        groups.append(sorted(by_seed.values(), key=lambda run: (run["model"].place, run["seed"])))
-        ids_of_groups.append({run["id"] for run in groups[-1]})
-    largest = []
-    for group, ids in zip(groups, ids_of_groups, strict=True):
-        if not any(ids < others for others in ids_of_groups):
-            largest.append(group)
+        group = sorted(by_seed.values(), key=lambda run: (run["model"].place, run["seed"]))
+        groups[frozenset(run["id"] for run in group)] = group
+    largest = [group for ids, group in groups.items() if not any(ids < other for other in groups)]
     labelled = []
     for label, group in zip(_labels(largest), largest, strict=True):
         labelled.append(RunGroup(label, group, all_runs.finetunings))
@@ -197,11 +188,11 @@ def _plus_updates(runs: list[Row], steps: int, costs: Sequence[Row]) -> dict[flo
     """The number of updates of MLM++, by mask ratio. MLM++ is the vanilla MLM with more updates
     than `steps`, those of its group, whose number is closest to `steps` times the cost ratio that
     was measured in these runs, or else the ratio of the hours that an update took."""
-    mlms = [run for run in runs if run["model"].method == MLM and run["model"].r == 1]
+    mlms = [run for run in runs if run["model"].method == "mlm" and run["model"].r == 1]
     longer = [run for run in mlms if run["steps"] > steps]
     # a method that the paper does not have has costs of its own
-    others = [run for run in runs if run["model"].method in METHODS and run["model"].method != MLM]
-    exlms = [run for run in others if run["steps"] == steps]
+    methods = METHODS.keys() - {"mlm"}
+    exlms = [run for run in runs if run["model"].method in methods and run["steps"] == steps]
     if not (longer and exlms):
         return {}
     ratio_by_study = {cost["study"]: cost["ratio"] for cost in costs}
@@ -222,7 +213,7 @@ def _compared_finetunings(runs: list[Row], finetunings: list[Row]) -> list[Row]:
     ids = {run["id"] for run in runs}
     by_task = defaultdict(list)
     for tuning in finetunings:
-        if tuning["pretraining"] in ids and not tuning["from_scratch"]:
+        if tuning["pretraining"] in ids:
             by_task[tuning["task"]].append(tuning)
     compared: dict[tuple[str, str], Row] = {}
     for task, tunings in by_task.items():

@@ -11,13 +11,14 @@ from pathlib import Path
 import pandas as pd
 from jinja2 import Environment, FileSystemLoader, StrictUndefined, select_autoescape
 
-from exlm.paper.display import DIGITS, LATEX, Row, as_text
-from exlm.paper.models import Model
+from exlm.data.columns import in_one_line
+from exlm.paper.display import DIGITS, DISPLAY, Row, as_text
 from exlm.storage.files import replacing, write_text
 
 PAPER = "paper: "  # begins the titles of columns with the paper's numbers
 SPREAD = " s.d."  # ends the titles of columns with standard deviations
 
+LATEX = str.maketrans(DISPLAY["latex"])
 TEMPLATES = Environment(
     loader=FileSystemLoader(Path(__file__).parent / "templates"),
     autoescape=select_autoescape(["html"]),
@@ -28,8 +29,8 @@ TEMPLATES = Environment(
 )
 TEMPLATES.globals["paper"] = PAPER
 TEMPLATES.filters["base64"] = lambda content: base64.b64encode(content).decode()
-TEMPLATES.filters["latex"] = lambda text: str(text).translate(LATEX)
-TEMPLATES.filters["markdown"] = lambda text: re.sub(r"([|*_<>])", r"\\\1", str(text))
+TEMPLATES.filters["latex"] = lambda text: in_one_line(str(text)).translate(LATEX)
+TEMPLATES.filters["markdown"] = lambda text: re.sub(r"([|*_<>])", r"\\\1", in_one_line(str(text)))
 TEMPLATES.filters["anchor"] = lambda title: re.sub(r"[^a-z0-9]+", "-", title.lower()).strip("-")
 
 
@@ -48,7 +49,6 @@ class Table:
     caption: str
     columns: Sequence[str]
     rows: Sequence[Row]
-    lacking: Sequence[Model] = ()  # models of ours that still lack a number
 
     def is_of_paper(self, row: Row, column: str) -> bool:
         """Whether an entry is quoted from the paper."""

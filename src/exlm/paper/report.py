@@ -3,22 +3,21 @@ paper's experiments, its tables and figures, beside the paper's numbers.
 
 `find_runs` (runs.py) reads all runs, with their numbers, as rows (finished_runs.py). `group_runs`
 (groups.py) puts runs that can be compared into groups. In a group, runs belong to a `Model`
-(models.py), by what the experiments vary; `Means` has its numbers as means over seeds. Of these,
-tables.py makes the tables of the experiments, comparisons.py those that decide, and listings.py
-lists of what was found; figures.py draws figures, and page.py writes all of it."""
+(display.py), by what the experiments vary; `Means` has its numbers as means over seeds. Of these,
+tables.py makes tables, and comparisons.py those that decide; figures.py draws figures, and page.py
+writes all of it."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from shlex import quote
+from typing import Any
 
 from exlm.errors import InputError
 from exlm.paper import tables
 from exlm.paper.comparisons import claims_table, worth_table
-from exlm.paper.display import wording
+from exlm.paper.display import MAIN_TABLES, Model, Row, wording
 from exlm.paper.figures import cost_curves, entropy_bars, repeated_figures, sweep_curves
 from exlm.paper.groups import RunGroup, group_runs
-from exlm.paper.listings import cost_table, left_out_table, mine_table, runs_table
-from exlm.paper.models import MAIN_TABLES, Model
 from exlm.paper.page import Drawing, Section, Table, write_report
 from exlm.paper.runs import DAMAGED, Runs, find_runs
 
@@ -41,9 +40,9 @@ def report(runs: list[str], output: str = "report") -> None:
         raise InputError(f"{output} is a file; give a directory to write the report into")
     all_runs = find_runs(runs)
     groups = group_runs(all_runs)
-    left_out = left_out_table(all_runs, groups)
-    mine = _section("mine", [mine_table(all_runs)])
-    lists = _section("runs", [runs_table(groups, all_runs), left_out])
+    left_out = tables.left_out_table(all_runs, groups)
+    mine = _section("mine", [tables.mine_table(all_runs)])
+    lists = _section("runs", [tables.runs_table(groups, all_runs), left_out])
     experiments = _experiments(all_runs, groups)
     if any(section.blocks for section in experiments):
         title, lead = wording("page", "experiments")
@@ -79,7 +78,7 @@ def _experiments(runs: Runs, groups: Sequence[RunGroup]) -> list[Section]:
         _experiment_section("sweep", groups, sweep_curves),
         _experiment_section("entropy", groups, entropy_bars),
         _section("cases", _cases(groups), EXPLORE),
-        _section("cost", [cost_table(runs.costs)], _analyze("efficiency", groups)),
+        _section("cost", [tables.cost_table(runs.costs)], _analyze("efficiency", groups)),
     ]
 
 
@@ -117,14 +116,14 @@ def _experiment_section(
     blocks: list[Table | Drawing] = []
     missing = []
     for group in groups:
-        table = tables.experiment_table(name, group)
+        table, lacking = tables.experiment_table(name, group)
         if not table.rows:
             continue
         figures = figures_of(group)
         blocks += [*figures[:1], table, *figures[1:]]
-        if table.lacking:
-            models = "; ".join(model.description for model in table.lacking)
-            command = f"{_analyze(name, [group])} {_space(name, group, table.lacking)}"
+        if lacking:
+            models = "; ".join(model.description for model in lacking)
+            command = f"{_analyze(name, [group])} {_space(name, group, lacking)}"
             missing.append((f"{group.label}: {models}", command))
     return _section(name, blocks, _analyze(name, groups), missing)
 
@@ -149,11 +148,9 @@ def _main_section(name: str, groups: Sequence[RunGroup], runs: Runs) -> Section:
     start = f"exlm pretrain {MAIN_TABLES[name]['pretrain']}\n{_finetune(recipes, tasks)}"
     if not tuned:
         return _section(name, [], start)
-    scored = {(run["heading"], run["data"]) for group in tuned for run in group.finetunings}
-    baselines = []
-    for run in runs.baselines:
-        if run["task"] in tasks and (run["heading"], run["data"]) in scored:
-            baselines.append(run)
+    scored = _data_and_rows(run for group in tuned for run in group.finetunings)
+    of_tasks = [run for run in runs.baselines if run["task"] in tasks]
+    baselines = [run for run in of_tasks if scored & _data_and_rows([run])]
     table = tables.main_table(name, tuned, baselines)
     missing = []
     for group in tuned:
@@ -162,6 +159,11 @@ def _main_section(name: str, groups: Sequence[RunGroup], runs: Runs) -> Section:
             finetune = _finetune(recipes, lacking)
             missing.append((f"{group.label}: {', '.join(lacking)}", finetune))
     return _section(name, [table], start, missing)
+
+
+def _data_and_rows(runs: Iterable[Row]) -> set[tuple[str, Any]]:
+    """What runs scored, in two ways: their headings with their data, and with the rows of these."""
+    return {(run["heading"], run[entry]) for run in runs for entry in ("data", "rows_sha256")}
 
 
 def _lacking_tasks(group: RunGroup, tasks: Sequence[str]) -> list[str]:

@@ -10,13 +10,7 @@ from typing import Any
 
 from exlm.errors import InputError
 from exlm.paper.display import Row
-from exlm.paper.finished_runs import (
-    Json,
-    cost_row,
-    held_out_numbers,
-    pretraining_row,
-    scored_row,
-)
+from exlm.paper.finished_runs import Json, cost_row, held_out_numbers, pretraining_row, scored_row
 from exlm.paper.measurements import MEASUREMENTS
 from exlm.storage.files import GRID_REPORT, RUN_RESULT
 from exlm.storage.manifest import MANIFEST
@@ -124,7 +118,9 @@ def _without_repeated(rows: list[Row], left_out: list[Row]) -> list[Row]:
 
 def _pretraining_of(scored: Row, pretrained: list[Row]) -> str | None:
     """The id of the pre-training that a fine-tuning started from: that with the same weights or, if
-    weights are not known, at the same path."""
+    weights are not known, at the same path. None of random weights."""
+    if scored["from_scratch"]:
+        return None
     checksum = scored["model_sha256"]
     same_weights = [row["id"] for row in pretrained if checksum and row["weights"] == checksum]
     same_path = []

@@ -1,23 +1,31 @@
-"""The tables of the paper's experiments: the paper's tables with our numbers. Each is a list of
-rows and a caption."""
+"""The tables of the report: the paper's tables with our numbers, and lists of what was found on
+disk. Each is a list of rows and a caption."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import chain, repeat
 from statistics import fmean, median
 
-from exlm.paper.display import ENTROPY, EXPERIMENTS, HELD_OUT, METHODS, Row, percent, title, wording
-from exlm.paper.groups import Means, RunGroup
-from exlm.paper.models import (
+import pandas as pd
+
+from exlm.paper.display import (
     ABLATIONS,
-    EXLM,
+    DISPLAY,
+    HELD_OUT,
     MAIN_TABLES,
-    MLM,
-    PLUS,
+    METHODS,
+    PAPER_COST,
     PRINTED,
     SWEEP,
     Model,
+    Row,
+    percent,
+    title,
+    wording,
 )
+from exlm.paper.groups import Means, RunGroup, spread
 from exlm.paper.page import SPREAD, Table
+from exlm.paper.runs import Runs
+from exlm.tasks.labels.metrics import goodness
 
 MASKS = [quantity for quantity in HELD_OUT if quantity.startswith("evaluation/nll_by_masks")]
 
@@ -27,7 +35,6 @@ def as_table(
     columns: Sequence[str],
     rows: Iterable[Row],
     scored: Iterable[Row] = (),
-    lacking: Sequence[Model] = (),
     **phrases: str | int,
 ) -> Table:
     """A table with its title and caption, in which `phrases` are filled in. The caption names the
@@ -40,7 +47,7 @@ def as_table(
     if departures:
         caption += f" Not the published data: {'; '.join(sorted(departures))}."
     empty = {"group": "", "source": "ours", **dict.fromkeys(columns, "")}
-    return Table(name, heading, caption, columns, [empty | row for row in rows], lacking)
+    return Table(name, heading, caption, columns, [empty | row for row in rows])
 
 
 def model_row(
@@ -78,7 +85,8 @@ def _seed_counts(scored: Iterable[Row]) -> str:
 
 def main_models(group: RunGroup) -> list[Model]:
     """The models of a group that stand in the main tables."""
-    return [model for model in group.select(MLM, PLUS, EXLM) if model.p == group.base_ratio]
+    models = group.select("mlm", "mlm-plus-plus", "exlm")
+    return [model for model in models if model.p == group.base_ratio]
 
 
 def main_table(name: str, groups: Sequence[RunGroup], baselines: Sequence[Row]) -> Table:
@@ -88,8 +96,8 @@ def main_table(name: str, groups: Sequence[RunGroup], baselines: Sequence[Row]) 
     rows: list[Row] = []
     for source, whose in (("quoted", "other systems"), ("paper", "its own models")):
         for model_name, printed in main[source].items():
-            heading = {"group": f"quoted from the paper: {whose}", "source": source}
-            row = heading | {"model": model_name}
+            heading = f"quoted from the paper: {whose}"
+            row = {"group": heading, "source": source, "model": model_name}
             rows.append(row | dict(zip(main["columns"], printed, strict=True)))
     for group in groups:
         means = Means(group.numbers, center)
@@ -97,12 +105,11 @@ def main_table(name: str, groups: Sequence[RunGroup], baselines: Sequence[Row]) 
             row = model_row(group, model, main["columns"], means)
             rows.append(row | {"group": f"ours: {group.label}"})
     for baseline in dict.fromkeys(run["model"] for run in baselines):
-        runs = [run for run in baselines if run["model"] == baseline]
+        runs = {run["task"]: run for run in baselines if run["model"] == baseline}.values()
         # It is trained anew for each task; as one run, it has the mean of all of them.
         as_model = Model(baseline, 1, 0.0)
-        by_task = {run["task"]: run for run in runs}
-        numbers = [number for run in by_task.values() for number in run["numbers"]]
-        means = Means([(as_model, baseline, number) for number in numbers], center)
+        numbers = [(as_model, baseline, number) for run in runs for number in run["numbers"]]
+        means = Means(numbers, center)
         row = {
             "group": "ours: baselines on the same data",
             "model": baseline,
@@ -115,10 +122,11 @@ def main_table(name: str, groups: Sequence[RunGroup], baselines: Sequence[Row]) 
     return as_table(name, columns, rows, [*scored, *baselines])
 
 
-def experiment_table(name: str, group: RunGroup) -> Table:
+def experiment_table(name: str, group: RunGroup) -> tuple[Table, list[Model]]:
     """The table of an experiment: for each model our tasks and their mean, quantities on held-out
-    data, and what the paper prints. Empty if the group has no runs of the experiment."""
-    experiment = EXPERIMENTS[name]
+    data, and what the paper prints. Empty if the group has no runs of the experiment. And the
+    models that still lack a number of ours."""
+    experiment = DISPLAY["experiments"][name]
     tasks = group.tasks if experiment["tasks"] else []
     means = {title(name): [name] for name in tasks}
     if len(tasks) > 1:
@@ -138,40 +146,37 @@ def experiment_table(name: str, group: RunGroup) -> Table:
         is_made = model.method in METHODS  # by `exlm analyze`
         if is_made and any(row[column] is None for column in needed):
             lacking.append(model)
-    return as_table(
+    table = as_table(
         name,
         [*experiment["settings"], *means, *experiment["paper"], "seeds", "runs"],
         rows,
         group.finetunings,
-        lacking,
         label=group.label,
         ratio=percent(group.base_ratio),
         states=group.base_states,
     )
+    return table, lacking
 
 
 def _ablations(group: RunGroup) -> list[Model]:
     """ExLM with and without its parts, and the MLM; none if there is only one method."""
     k, p = group.base_states, group.base_ratio
-    models = {}
-    for model in group.models:
-        if model in (Model(model.method, 1, p), Model(model.method, k, p)):
-            models[model.method] = model
-    if len(models) < 2:
+    ours = {model for model in group.models if model.p == p and model.r == 1 and model.k in (1, k)}
+    if len(ours) < 2:
         return []
-    for method in ABLATIONS:
-        models.setdefault(method, Model(method, 1 if method in (MLM, PLUS) else k, p))
-    return sorted(models.values(), key=lambda model: model.place)
+    mlms = ("mlm", "mlm-plus-plus")
+    papers = {Model(method, 1 if method in mlms else k, p) for method in ABLATIONS}
+    return sorted(ours | papers, key=lambda model: model.place)
 
 
 def _sweep(group: RunGroup) -> list[Model]:
     """Each p and k (1: the vanilla MLM); none unless two models are of ExLM."""
-    return _in_order({*group.sweep(), *SWEEP}) if len(group.select(EXLM)) > 1 else []
+    return _in_order({*group.sweep(), *SWEEP}) if len(group.select("exlm")) > 1 else []
 
 
 def _with_entropy(group: RunGroup) -> list[Model]:
     """ExLM and the vanilla MLM; none unless there is the entropy of an ExLM."""
-    entropies = group.means.by_model(group.select(EXLM), ENTROPY)
+    entropies = group.means.by_model(group.select("exlm"), "entropy/mean")
     return _in_order(group.sweep()) if entropies else []
 
 
@@ -199,3 +204,105 @@ def masks_table(groups: Sequence[RunGroup]) -> Table:
             if any(row[column] is not None for column in columns):
                 rows.append(row | {"group": group.label, "model": model.description})
     return as_table("masks", ["model", *columns, "seeds", "runs"], rows)
+
+
+def mine_table(runs: Runs) -> Table:
+    """Every fine-tuning and baseline, under the heading of what was scored; the best come first."""
+    rows: list[Row] = []
+    for heading, same_rows in _by_heading([*runs.finetunings, *runs.baselines]):
+        different = pd.DataFrame([run["options"] for run in same_rows]).nunique() > 1
+        for run in sorted(same_rows, key=lambda run: -goodness(run["mean"], run["metric"])):
+            options = []
+            for name, value in run["options"].items():
+                if value and different[name]:
+                    options.append(f"{name} = {value}")
+            row = {name: run[name] for name in ("model", "digits", "interval", "rows")}
+            row |= {
+                "group": heading,
+                "settings": ", ".join(options),
+                "score": run["mean"],
+                "score" + SPREAD: spread(run["scores"]),
+                "seeds": len(run["scores"]),
+                "runs": run["id"],
+            }
+            rows.append(row)
+    columns = ["model", "settings", "score", "interval", "rows", "seeds", "runs"]
+    return as_table("mine", columns, rows)
+
+
+def _by_heading(scored: list[Row]) -> list[tuple[str, list[Row]]]:
+    """The runs that scored the same rows, by a heading that says what these are."""
+    if not scored:
+        return []
+    runs = pd.DataFrame(scored)
+    data = runs["data"].map(lambda data: " ".join(checksum[:8] for checksum in data))
+    # Files with other rows elsewhere are compared, too, if the same rows were scored.
+    data = data.groupby([runs["heading"], runs["rows_sha256"]]).transform("min")
+    data = ", data " + data + " (not compared with other files or formats)"
+    # Where other data or other rows were scored under a heading, it names these, too.
+    for ending in (data, ", rows scored: " + runs["rows_scored"]):
+        is_ambiguous = ending.groupby(runs["heading"]).transform("nunique") > 1
+        runs["heading"] += ending.where(is_ambiguous, "")
+    by_heading = sorted(runs.groupby("heading").indices.items())
+    return [(str(heading), [scored[i] for i in places]) for heading, places in by_heading]
+
+
+def cost_table(costs: Iterable[Row]) -> Table:
+    """The cost of a step: the ratio stated in the paper's text, and all of our measurements."""
+    rows = [row for cost in costs for row in cost["rows"]]
+    columns = ["model", "ms per step", "tokens per second", "memory, GB", "times MLM"]
+    columns += ["quartiles", "clock"]
+    return as_table("cost", columns, [PAPER_COST, *rows] if rows else [])
+
+
+def runs_table(groups: Sequence[RunGroup], runs: Runs) -> Table:
+    """All pre-trainings, each followed by its compared fine-tunings; then all other runs."""
+    rows: dict[str, Row] = {}  # by run; a vanilla MLM may belong to several groups
+    for group in groups:
+        for run in group.runs:
+            model = run["model"]
+            row = _run_row(group.label, "pre-training", model.label, run)
+            row |= {"p, %": 100 * model.p, "r": model.r, "updates": run["steps"]}
+            rows.setdefault(run["id"], row | {"hours": run["hours"]})
+            tunings = [other for other in group.finetunings if other["pretraining"] == run["id"]]
+            for tuning in sorted(tunings, key=lambda tuning: tuning["task"]):
+                what = f"{title(tuning['task'])} from {run['id']}, {tuning['best']}"
+                rows.setdefault(tuning["id"], _run_row(group.label, "fine-tuning", what, tuning))
+    for tuning in sorted(runs.finetunings, key=lambda tuning: tuning["pretraining"] not in rows):
+        heading = "other fine-tunings: of other models or of random weights"
+        source = tuning["model"]
+        if tuning["pretraining"] in rows:
+            heading = "other fine-tunings of these models: other labels or rows, or rarer settings"
+            source = tuning["pretraining"]
+        what = f"{title(tuning['task'])} from {source}"
+        row = _run_row(heading if groups else "fine-tunings", "fine-tuning", what, tuning)
+        rows.setdefault(tuning["id"], row)
+    for baseline in sorted(runs.baselines, key=lambda run: (run["model"], run["task"])):
+        what = f"{title(baseline['task'])}, {baseline['model']}"
+        rows.setdefault(baseline["id"], _run_row("baselines", "baseline", what, baseline))
+    columns = ["run", "kind", "what", "p, %", "r", "updates", "seeds", "result", "hours", "device"]
+    return as_table("runs", [*columns, "directory"], rows.values())
+
+
+def _run_row(group: str, kind: str, what: str, run: Row) -> Row:
+    return {
+        "group": group,
+        "run": run["id"],
+        "kind": kind,
+        "what": what,
+        "seeds": " ".join(map(str, run["seeds"])),
+        "result": run["result"],
+        "device": run["device"],
+        "directory": str(run["path"]),
+    }
+
+
+def left_out_table(runs: Runs, groups: Sequence[RunGroup]) -> Table:
+    """Files and runs that are in no other table (`mine_table` has all scored runs), and why."""
+    used = {run["id"] for group in groups for run in group.runs}
+    rows = list(runs.left_out)
+    for run in runs.pretrainings:
+        if run["id"] not in used:
+            what = f"{run['model'].description}, seed {run['seed']}"
+            rows.append({"file": str(run["path"]), "why": "another run has its seed", "what": what})
+    return as_table("left-out", ["file", "why", "what"], rows)

@@ -263,5 +263,6 @@ def _seed_models(model: str, options: PredictOptions) -> list[SeedModel]:
             saved_task = SavedBaseline.read(run_dir).task
         else:
             saved_task = load_saved_task(str(run_dir))
+        find_task_type(saved_task.task_type)  # InputError if this version does not have it
         models.append(SeedModel(run_dir, saved_task, options.device))
     return models

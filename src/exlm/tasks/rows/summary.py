@@ -4,7 +4,7 @@ from unicodedata import normalize
 
 import pandas as pd
 
-from exlm.data.columns import listed
+from exlm.data.columns import in_one_line, listed
 from exlm.tasks.labels.label_types import Binary
 from exlm.tasks.rows.table import TextTable
 
@@ -19,18 +19,18 @@ def describe_table(table: TextTable, molecules: bool) -> str:
     if usable < len(table.texts):
         texts += f" ({usable} usable)"
     labels = table.labels[table.usable]
-    titles = map(table.label_type.title, table.label_columns, labels.T)
+    titles = map(table.label_type.title, map(in_one_line, table.label_columns), labels.T)
     line = f"{len(table.texts)} {texts}, {table.task_type} of {listed(titles, limit=5)}"
     names = table.class_names or []
     if isinstance(table.label_type, Binary):
         names = table.binary_names or ["0", "1"]
-    counts = [f"{name} {(labels == index).sum()}" for index, name in enumerate(names)]
+    counts = [f"{in_one_line(name)} {(labels == i).sum()}" for i, name in enumerate(names)]
     if counts:
         line += f" (classes and how many: {listed(counts)})"
     if not table.inferred:
         return line
     options = ", ".join(f"task.{option} = {value}" for option, value in table.inferred.items())
-    return f"{line} (found without being told, set it if it is wrong: {options})"
+    return f"{line} (found without being told, set it if it is wrong: {in_one_line(options)})"
 
 
 def remarks_on_labels(table: TextTable) -> list[str]:
@@ -53,7 +53,7 @@ def remarks_on_labels(table: TextTable) -> list[str]:
     is_guess = "task_type" in table.inferred and len(names) > 0
     if is_guess and names.str.fullmatch(r"[-+]?\d+").all():
         remarks.append(
-            f"the {len(names)} whole numbers in {table.label_columns[0]} are taken for "
-            "classes; add --task_type regression to predict them as numbers"
+            f"the {len(names)} whole numbers in {in_one_line(table.label_columns[0])} are taken "
+            "for classes; add --task_type regression to predict them as numbers"
         )
     return remarks

@@ -11,6 +11,7 @@ from exlm.data.columns import (
     check_columns,
     check_different,
     choose_column,
+    in_one_line,
     listed,
     match_columns,
     pair_columns,
@@ -155,7 +156,7 @@ def labelled_table(
     settings = {
         "text_column": text_column,
         "pair_column": pair_column,
-        "label_columns": listed(label_columns, 5),
+        "label_columns": listed(map(in_one_line, label_columns), 5),
         "task_type": labels.task_type,
         "positive": labels.binary_names and labels.binary_names[1],
     }
