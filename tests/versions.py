@@ -1,5 +1,5 @@
-"""Runs the tests of numbers, stored files, tables and models with the oldest and the newest libraries that
-exlm accepts.
+"""Runs the tests of numbers, stored files, tables and models with the oldest and the newest
+libraries that exlm accepts.
 
     python -m tests.versions [oldest] [newest] [--torch 2.13.0] [--work build/versions]
 
