@@ -17,6 +17,7 @@ from typing import Any
 from tqdm import tqdm
 from transformers import PreTrainedTokenizerFast
 
+from exlm import __version__
 from exlm.data.chemistry import FIRST_TEXTS, are_molecules
 from exlm.data.corpus import CORPUS_PARTS, FORMAT_VERSION, SPECIALS, CorpusWriter, describe
 from exlm.data.packing import pack
@@ -123,6 +124,7 @@ def _write_corpus(
     hash_of_tokenizer = tokenizer_hash(tokenizer)
     names = (*writer.shards, "train.npy", "valid.npy")
     content = "\n".join([hash_of_tokenizer, *(files[name]["sha256"] for name in names)])
+    libraries = {name: version(name) for name in ("rdkit", "tokenizers")}
     return {
         "format_version": FORMAT_VERSION,
         "options": asdict(options),
@@ -142,7 +144,7 @@ def _write_corpus(
         "pad_token_id": tokenizer.pad_token_id,
         "token_dtype": writer.dtype.str,
         "token_files": writer.shards,
-        "versions": {package: version(package) for package in ("exlm", "rdkit", "tokenizers")},
+        "versions": {"exlm": __version__, **libraries},
         "files": files,
     }
 
