@@ -13,8 +13,9 @@ from exlm.errors import InputError
 USUAL_NAMES = "smiles|mol|text"
 TEXT_NAMES = (
     USUAL_NAMES,
-    ".*smiles|smilesstring|structure|molecule|drug|sentence|review|document|content|comment|tweet"
-    "|headline|sequence|seq|aaseq|sequenceaa|proteinsequence",
+    ".*smiles|smilesstring|structure|molecule|drug|sentence|review|document|content|tweet|headline"
+    "|sequence|seq|aaseq|sequenceaa|proteinsequence",
+    "comment",  # most often a remark on the text
     "tokens|words",
 )
 FIRST_TEXTS_OF_PAIRS = "premise|question|query|(sentence|question|text)[1a]"
@@ -42,8 +43,8 @@ def choose_column(columns: Iterable[str], text_column: str | None, where: str) -
         return candidates[0]
     check_header(columns, where)
     raise InputError(
-        f"{where}: cannot tell the text column; set text_column to one of: {listed(columns)} (and "
-        "pair_column, if there are two texts)"
+        f"{where}: cannot tell the text column; set text_column to one of: "
+        f"{listed(candidates or columns)} (and pair_column, if there are two texts)"
     )
 
 
@@ -63,7 +64,7 @@ def preferred_columns(columns: Iterable[str], usual_names: Sequence[str]) -> lis
     return next(filter(None, matches), [])
 
 
-def text_columns(columns: Iterable[str], names: str = "|".join(TEXT_NAMES[:2])) -> list[str]:
+def text_columns(columns: Iterable[str], names: str) -> list[str]:
     """Those columns that have one of the usual `names`, a regular expression, in any case and with
     any marks; of `question` and `Question` the one that is spelled as the usual name."""
     columns_of_name: dict[str, list[str]] = {}
