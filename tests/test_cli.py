@@ -6,6 +6,7 @@ import shlex
 import subprocess
 import sys
 from dataclasses import replace
+from itertools import chain
 from pathlib import Path
 from typing import get_args
 
@@ -274,8 +275,8 @@ def fails(capsys, *arguments):
 )
 def test_bad_settings_are_named_without_a_traceback(capsys, tmp_path, corpus, change, message):
     recipe = RECIPES[[p.stem for p in RECIPES].index("exlm-1M")]
-    base = ["pretrain", recipe, "--output", tmp_path / "run", "--data.corpus", corpus]
-    status, error = fails(capsys, *base, *change)
+    options = {"--output": tmp_path / "run", "--data.corpus": corpus, change[0]: change[1]}
+    status, error = fails(capsys, "pretrain", recipe, *chain.from_iterable(options.items()))
     assert status == 2 and message in error and "Traceback" not in error
     assert not (tmp_path / "run" / "model.safetensors").exists()
 

@@ -2,7 +2,6 @@
 
 import csv
 import hashlib
-import json
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator
@@ -43,6 +42,7 @@ from exlm.data.tokenization import (
     train_text_tokenizer,
 )
 from exlm.errors import InputError, note
+from exlm.storage.files import write_json
 from exlm.storage.manifest import MANIFEST, file_entries, new_directory
 from exlm.storage.tokenizers import load_tokenizer, tokenizer_hash
 
@@ -91,8 +91,7 @@ def prepare(
     sources, ignored_files = find_sources(inputs, table_options)
     with new_directory(Path(output), overwrite, OVERWRITE_ADVICE) as folder:
         manifest = _write_corpus(folder, prepare_options, sources, ignored_files, workers)
-        text = json.dumps(manifest, indent=2, ensure_ascii=False)
-        (folder / MANIFEST).write_text(text, encoding="utf-8")
+        write_json(folder / MANIFEST, manifest)
     print(describe(manifest, output))
     return manifest
 

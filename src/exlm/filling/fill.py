@@ -113,12 +113,10 @@ def _input_texts(texts: list[str], settings: FillSettings) -> list[InputText]:
     table = unlabelled_table(table_rows, settings.file, settings.text_column)
     check_columns(table.frame, settings.file, settings.id_column)
     name_column = settings.id_column or identifier_column(table.frame)
-    names: list[str | None] = [None] * len(table.texts)
-    if name_column is not None:
-        names = [as_text(cell) or None for cell in table.frame[name_column]]
+    names = [None] * len(table.texts) if name_column is None else table.frame[name_column]
     rows = zip(table.texts, names, table.problems, strict=True)
     return [
-        InputText(line, text, name, problem or None)
+        InputText(line, text, as_text(name) or None, problem or None)
         for line, (text, name, problem) in enumerate(rows, 1)
     ]
 
@@ -134,10 +132,9 @@ def _read_known(settings: FillSettings) -> set[str] | None:
     if settings.file is not None and text_column not in rows.frame:
         text_column = None  # only `file` has it
     table = unlabelled_table(rows, file, text_column)
-    texts = [text for text, problem in zip(table.texts, table.problems, strict=True) if not problem]
-    if not are_molecules(texts):
+    if not are_molecules(table.texts):
         raise InputError(f"known is {file}, which holds no molecules; give a file of SMILES")
-    return {standardize(text, "canonical") for text in texts}
+    return {standardize(text, "canonical") for text in table.texts}
 
 
 def _refuse_what_is_not_for_the_texts(

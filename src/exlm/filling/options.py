@@ -71,8 +71,6 @@ class FillOptions:
             raise InputError(f"temperature is {self.temperature}; give a number from 0.01 to 100")
         if self.tokens is not None:
             parse_lengths(self.tokens, "tokens")
-        if isinstance(self.passes, str) and self.passes != "all":
-            raise InputError(f"passes is {self.passes!r}; give a number from 1, or all")
         if self.passes != "all":
             check_at_least(self, passes=1)
         if self.passes not in (None, 1) and self.all_paths:
