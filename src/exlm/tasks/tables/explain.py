@@ -107,7 +107,7 @@ def explain(
             masked.append({**example, "input_ids": ids})
         predictions = predict(masked)
         changes = predictions[0] - predictions[1:]
-        title = f"row {table.frame.index[row] + 1}"
+        title = f"row {row + 1}"
         if name_column is not None:
             title += f", {name_column} {as_text(table.frame[name_column].iloc[row]) or ''}"
         smiles = text if molecules else None
