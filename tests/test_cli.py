@@ -6,6 +6,7 @@ import shlex
 import subprocess
 import sys
 from dataclasses import replace
+from itertools import chain
 from pathlib import Path
 from typing import get_args
 
@@ -13,7 +14,7 @@ import pytest
 import torch
 import yaml
 
-from exlm import ExLMConfig, InputError
+from exlm import ExLMConfig, InputError, __version__
 from exlm.model.masked_lm import ExLMForMaskedLM
 from exlm.paper.analyze import Study
 from exlm.storage.models import save_model
@@ -274,8 +275,8 @@ def fails(capsys, *arguments):
 )
 def test_bad_settings_are_named_without_a_traceback(capsys, tmp_path, corpus, change, message):
     recipe = RECIPES[[p.stem for p in RECIPES].index("exlm-1M")]
-    base = ["pretrain", recipe, "--output", tmp_path / "run", "--data.corpus", corpus]
-    status, error = fails(capsys, *base, *change)
+    options = {"--output": tmp_path / "run", "--data.corpus": corpus, change[0]: change[1]}
+    status, error = fails(capsys, "pretrain", recipe, *chain.from_iterable(options.items()))
     assert status == 2 and message in error and "Traceback" not in error
     assert not (tmp_path / "run" / "model.safetensors").exists()
 
@@ -328,6 +329,14 @@ def test_an_unknown_key_in_a_recipe_is_named(capsys, tmp_path):
         ),
         (("pretrain", "--dropout", "0"), "did you mean --model.hidden_dropout_prob or"),
         (("pretrain", "--seeds", "0"), "did you mean --seed?"),
+        (
+            ("finetune", "--seeds", "0", "--seeds=1,2", "--output", "x"),
+            "--seeds is given twice; give its values once: --seeds 0 1,2",
+        ),
+        (
+            ("baseline", "ecfp-rf", "molnet", "--label_columns", "log P", "--label_columns", "y"),
+            "give its values once: --task.label_columns 'log P' y",
+        ),
         (("finetune", "--seed", "0"), "did you mean --seeds?"),
         (("finetune", "--optimizer.learning_rate", "0"), "did you mean --train.learning_rate?"),
         (("predict", "/nowhere"), "give MODEL and INPUT"),
@@ -393,7 +402,6 @@ def test_help_describes_every_option(capsys, command):
 
 WITHOUT_LIBRARY = [
     "--help",
-    "--version",
     "dance",
     "predict x",
     "pretrain x.yaml",
@@ -401,6 +409,7 @@ WITHOUT_LIBRARY = [
     "baseline ecfp-rf /nowhere.csv --output x",
 ]
 WITHOUT_TORCH = [
+    "--version",
     "recipes exlm-1M",
     "info CORPUS",
     "info MODEL",
@@ -450,6 +459,18 @@ def test_what_needs_no_model_does_not_wait_for_pytorch(words, corpus, tiny_model
     assert "torch" not in modules
     if words in WITHOUT_LIBRARY:
         assert not {"transformers", "exlm"} & modules
+
+
+def test_a_source_tree_needs_no_installation():
+    code = (
+        "from importlib import metadata; installed = metadata.distribution\n"
+        "metadata.distribution = lambda name: installed(name.replace('exlm', 'not installed'))\n"
+        "from exlm.storage.runs import doctor; doctor()"
+    )
+    environment = {**os.environ, "EXLM_WITHOUT_MODELS": "1"}
+    command = [sys.executable, "-c", code]
+    done = subprocess.run(command, capture_output=True, text=True, env=environment, check=True)
+    assert done.stdout.splitlines()[0].split() == ["exlm", __version__]
 
 
 def test_a_process_that_the_command_starts_gets_all_models(corpus):

@@ -8,11 +8,10 @@ to import, which is too long for `exlm models`: the command line alone asks for 
 without them, by EXLM_WITHOUT_MODELS, and each command imports what it needs."""
 
 import os
-from importlib.metadata import version
+
+__version__ = "0.2.0"
 
 from exlm.storage.shipped import model_path
-
-__version__ = version("exlm")
 
 # Taken away at once: processes that this one starts get all models.
 if os.environ.pop("EXLM_WITHOUT_MODELS", None) is None:

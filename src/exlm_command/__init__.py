@@ -15,7 +15,6 @@ from typing import NoReturn
 from exlm_command.commands import COMMANDS, CommandLineError, did_you_mean, similar
 from exlm_command.recipes import recipe_path
 
-VERSION = "0.2.0"
 HELP = ("-h", "--help")
 # positional arguments that name something on disk
 ON_DISK = ("model", "input")
@@ -60,7 +59,9 @@ def _interrupt(number: int, frame: object) -> NoReturn:
 
 def _run(name: str, others: list[str]) -> None:
     if name == "--version":
-        print(f"exlm {VERSION}")
+        from exlm import __version__
+
+        print(f"exlm {__version__}")
         return
     if name in HELP:
         print(_usage())

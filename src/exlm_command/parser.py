@@ -4,6 +4,7 @@ commands."""
 
 import json
 import re
+import shlex
 import sys
 from argparse import ArgumentError
 from collections.abc import Collection
@@ -123,7 +124,7 @@ def full_options(arguments: list[str], option_types: dict[str, Any], command: st
     list as YAML. Sections may be left out where only one option then has the name:
     `--learning_rate` is `--train.learning_rate` in fine-tuning and
     `--train.optimizer.learning_rate` in pre-training. InputError names an option that does not
-    exist."""
+    exist, and a list that is given twice."""
     full = list(takewhile(lambda argument: not argument.startswith("--"), arguments))
     options: list[tuple[str, list[str]]] = []  # each with its values
     for argument in arguments[len(full) :]:
@@ -137,6 +138,11 @@ def full_options(arguments: list[str], option_types: dict[str, Any], command: st
     for name, values in options:
         members = _members(option_types.get(name.removesuffix("+")))
         list_type = next((member for member in members if get_origin(member) is list), None)
+        all_values = [values_of_other for other, values_of_other in options if other == name]
+        # --name+ appends
+        if list_type and len(all_values) > 1 and not name.endswith("+"):
+            once = shlex.join(chain.from_iterable(all_values))
+            raise InputError(f"--{name} is given twice; give its values once: --{name} {once}")
         # of `str | list[str]`, one value is a str
         if list_type and any(values) and (len(values) > 1 or str not in members):
             values = [_list_as_yaml(",".join(values), list_type)]

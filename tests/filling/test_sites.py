@@ -388,6 +388,9 @@ def test_a_table_of_known_molecules_may_have_no_header_line(tmp_path):
     frame = pd.read_csv(tmp_path / "a.csv")
     is_new = frame["new"][frame["smiles"] == "CCCC"]
     assert len(is_new) and not is_new.any()
+    (tmp_path / "known.csv").write_text("a,CCCC\nb,CCCO\n")
+    run(SHIPPED, "CCC*", *options, "--text_column", "column 2", "--output", tmp_path / "b.csv")
+    assert pd.read_csv(tmp_path / "b.csv").equals(frame)
 
 
 def test_the_top_are_different_molecules(tmp_path):
@@ -533,7 +536,7 @@ def test_what_is_wrong_with_a_site_is_said_in_one_sentence(
         (("MKV", "--site", "1", "--allow", "Cl"), "allow names 'Cl'"),
         (("MKV", "--keep", "CC"), "keep and replace are SMARTS, for models of molecules"),
         (("MKV", "--site", "1", "--output", "a.sdf"), "output a.sdf is for molecules"),
-        (("MKV", "--site", "1", "--known", __file__), "known is for molecules"),
+        (("MKV", "--site", "1", "--known", __file__), "known is for molecules; leave it out"),
     ],
 )
 def test_what_is_wrong_with_residues_is_said_in_one_sentence(

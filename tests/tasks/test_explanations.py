@@ -60,12 +60,14 @@ def test_masking_what_matters_matters(molecules):
 def test_an_explanation_compares_with_the_prediction_for_the_masked_molecule(tuned, molecules):
     output, page = str(tuned("multiclass")), molecules / "page.html"
     table = molecules / "two.csv"
-    table.write_text("smiles\nCCNC\nno molecule\nCCC(=O)O\n")
+    table.write_text("smiles,Sample ID\nCCNC,<A>\nno molecule,B\nCCC(=O)O,\n")
     frame = predicted(output, str(table), str(molecules / "p.csv"), explain=str(page))
     explanations = read_explanations(molecules / "p.csv")
     assert explanations[1] == "" and frame["problem"][1]
     assert explanations[0]["tokens"] == ["C", "C", "N", "C"]
     masked_text = f"CC{load_tokenizer(output).mask_token}C"
+    titles = re.findall("<small>(row .*)</small>", page.read_text())
+    assert titles == ["row 1, Sample ID &lt;A&gt;", "row 3, Sample ID "]
     pd.DataFrame({"smiles": [masked_text]}).to_csv(table, index=False)
     masked = predicted(
         output, str(table), str(molecules / "p.csv"), on_invalid="keep", molecules=True
@@ -81,6 +83,7 @@ def test_an_explanation_compares_with_the_prediction_for_the_masked_molecule(tun
 
 def test_explore_shows_what_one_prediction_rests_on(tuned, molecules, capsys, monkeypatch):
     model, page = str(tuned("multiclass")), molecules / "explored.html"
+    capsys.readouterr()  # what the training printed
     main(["explore", model, "CCNC", "--output", str(page)])
     assert capsys.readouterr().out == f"1 prediction: {page}\n"
     of_table = molecules / "of_table.html"

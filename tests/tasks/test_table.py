@@ -180,7 +180,7 @@ def test_prediction_table_has_no_labels(tmp_path):
     ("text", "arguments", "message"),
     [
         ("a,y\nC,1\n", (None, None), "set text_column to one of: a, y"),
-        ("smiles,text,y\nC,C,1\n", (None, ["y"]), "set text_column to one of: smiles, text, y"),
+        ("smiles,text,y\nC,C,1\n", (None, ["y"]), "set text_column to one of: smiles, text (and"),
         ("smiles,y\nC,1\n", ("mol", None), "no column 'mol'; it has: smiles, y"),
         ("smiles,y\nC,1\n", (None, ["q"]), "no column 'q'; it has: smiles, y"),
         ("smiles,y\nC,1\n", (None, ["smiles"]), "both text and label"),

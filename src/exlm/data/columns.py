@@ -2,7 +2,7 @@
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from typing import Any
 
 from exlm.data.chemistry import molecule_problem
@@ -13,8 +13,9 @@ from exlm.errors import InputError
 USUAL_NAMES = "smiles|mol|text"
 TEXT_NAMES = (
     USUAL_NAMES,
-    ".*smiles|smilesstring|structure|molecule|drug|sentence|review|document|content|comment|tweet"
-    "|headline|sequence|seq|aaseq|sequenceaa|proteinsequence",
+    ".*smiles|smilesstring|structure|molecule|drug|sentence|review|document|content|tweet|headline"
+    "|sequence|seq|aaseq|sequenceaa|proteinsequence",
+    "comment",  # most often a remark on the text
     "tokens|words",
 )
 FIRST_TEXTS_OF_PAIRS = "premise|question|query|(sentence|question|text)[1a]"
@@ -42,8 +43,8 @@ def choose_column(columns: Iterable[str], text_column: str | None, where: str) -
         return candidates[0]
     check_header(columns, where)
     raise InputError(
-        f"{where}: cannot tell the text column; set text_column to one of: {listed(columns)} (and "
-        "pair_column, if there are two texts)"
+        f"{where}: cannot tell the text column; set text_column to one of: "
+        f"{listed(candidates or columns)} (and pair_column, if there are two texts)"
     )
 
 
@@ -63,28 +64,20 @@ def preferred_columns(columns: Iterable[str], usual_names: Sequence[str]) -> lis
     return next(filter(None, matches), [])
 
 
-def text_columns(columns: Iterable[str], names: str = "|".join(TEXT_NAMES[:2])) -> list[str]:
+def text_columns(columns: Iterable[str], names: str) -> list[str]:
     """Those columns that have one of the usual `names`, a regular expression, in any case and with
     any marks; of `question` and `Question` the one that is spelled as the usual name."""
-    columns_of_name: dict[str, list[str]] = {}
-    for column in columns:
-        plain_name = re.sub(r"[\W_]", "", str(column).lower())
-        if re.fullmatch(names, plain_name):
-            columns_of_name.setdefault(plain_name, []).append(column)
-    return [
-        column
-        for plain_name, alike in columns_of_name.items()
-        for column in ([plain_name] if plain_name in alike else alike)
-    ]
+    plain_names = {column: re.sub(r"[\W_]", "", str(column).lower()) for column in columns}
+    matches = {column: name for column, name in plain_names.items() if re.fullmatch(names, name)}
+    return [column for column, name in matches.items() if name not in matches or column == name]
 
 
-def identifier_column(columns: Iterable[Any]) -> Any | None:
+def identifier_column(columns: Collection[Any]) -> Any | None:
     """The first column of names, or else the first that numbers the rows of a table, if there is
     one."""
-    names = {str(column): column for column in columns}
     for pattern in (ROW_NAME, IDENTIFIER):
-        for name, column in names.items():
-            if pattern.fullmatch(name):
+        for column in columns:
+            if pattern.fullmatch(str(column)):
                 return column
     return None
 

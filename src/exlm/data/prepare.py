@@ -2,7 +2,6 @@
 
 import csv
 import hashlib
-import json
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator
@@ -17,6 +16,7 @@ from typing import Any
 from tqdm import tqdm
 from transformers import PreTrainedTokenizerFast
 
+from exlm import __version__
 from exlm.data.chemistry import FIRST_TEXTS, are_molecules
 from exlm.data.corpus import CORPUS_PARTS, FORMAT_VERSION, SPECIALS, CorpusWriter, describe
 from exlm.data.packing import pack
@@ -42,6 +42,7 @@ from exlm.data.tokenization import (
     train_text_tokenizer,
 )
 from exlm.errors import InputError, note
+from exlm.storage.files import write_json
 from exlm.storage.manifest import MANIFEST, file_entries, new_directory
 from exlm.storage.tokenizers import load_tokenizer, tokenizer_hash
 
@@ -90,8 +91,7 @@ def prepare(
     sources, ignored_files = find_sources(inputs, table_options)
     with new_directory(Path(output), overwrite, OVERWRITE_ADVICE) as folder:
         manifest = _write_corpus(folder, prepare_options, sources, ignored_files, workers)
-        text = json.dumps(manifest, indent=2, ensure_ascii=False)
-        (folder / MANIFEST).write_text(text, encoding="utf-8")
+        write_json(folder / MANIFEST, manifest)
     print(describe(manifest, output))
     return manifest
 
@@ -123,6 +123,7 @@ def _write_corpus(
     hash_of_tokenizer = tokenizer_hash(tokenizer)
     names = (*writer.shards, "train.npy", "valid.npy")
     content = "\n".join([hash_of_tokenizer, *(files[name]["sha256"] for name in names)])
+    libraries = {name: version(name) for name in ("rdkit", "tokenizers")}
     return {
         "format_version": FORMAT_VERSION,
         "options": asdict(options),
@@ -142,7 +143,7 @@ def _write_corpus(
         "pad_token_id": tokenizer.pad_token_id,
         "token_dtype": writer.dtype.str,
         "token_files": writer.shards,
-        "versions": {package: version(package) for package in ("exlm", "rdkit", "tokenizers")},
+        "versions": {"exlm": __version__, **libraries},
         "files": files,
     }
 

@@ -102,9 +102,9 @@ def _input_texts(texts: list[str], settings: FillSettings) -> list[InputText]:
     if bool(texts) == (settings.file is not None):
         raise InputError("give either texts after the model or --file")
     if settings.file is None:
-        of_tables = ["text_column", "id_column", "sheet"]
+        of_tables = ["id_column", "sheet"]
         if settings.known is None:
-            of_tables.append("header")
+            of_tables += ["header", "text_column"]
         for option in of_tables:
             if getattr(settings, option) != getattr(FillSettings, option):
                 raise InputError(f"{option} is for the table of --file; leave it out")
@@ -113,12 +113,10 @@ def _input_texts(texts: list[str], settings: FillSettings) -> list[InputText]:
     table = unlabelled_table(table_rows, settings.file, settings.text_column)
     check_columns(table.frame, settings.file, settings.id_column)
     name_column = settings.id_column or identifier_column(table.frame)
-    names: list[str | None] = [None] * len(table.texts)
-    if name_column is not None:
-        names = [as_text(cell) or None for cell in table.frame[name_column]]
+    names = [None] * len(table.texts) if name_column is None else table.frame[name_column]
     rows = zip(table.texts, names, table.problems, strict=True)
     return [
-        InputText(line, text, name, problem or None)
+        InputText(line, text, as_text(name) or None, problem or None)
         for line, (text, name, problem) in enumerate(rows, 1)
     ]
 
@@ -130,11 +128,13 @@ def _read_known(settings: FillSettings) -> set[str] | None:
     if file is None:
         return None
     rows = read_file(file, TableOptions(settings.header, sheet=settings.known_sheet))
-    table = unlabelled_table(rows, file, None)
-    texts = [text for text, problem in zip(table.texts, table.problems, strict=True) if not problem]
-    if not are_molecules(texts):
+    text_column = settings.text_column
+    if settings.file is not None and text_column not in rows.frame:
+        text_column = None  # only `file` has it
+    table = unlabelled_table(rows, file, text_column)
+    if not are_molecules(table.texts):
         raise InputError(f"known is {file}, which holds no molecules; give a file of SMILES")
-    return {standardize(text, "canonical") for text in texts}
+    return {standardize(text, "canonical") for text in table.texts}
 
 
 def _refuse_what_is_not_for_the_texts(
@@ -147,7 +147,9 @@ def _refuse_what_is_not_for_the_texts(
     }
     for name, is_given in of_molecules.items():
         if is_given and not settings.molecules:
-            raise InputError(f"{name} is for molecules; set molecules to true for SMILES")
+            raise InputError(
+                f"{name} is for molecules; leave it out, or set molecules to true for SMILES"
+            )
     if settings.has_sites and not (settings.molecules or has_residues):
         raise InputError(
             "site, keep and replace are for models of molecules and proteins; "

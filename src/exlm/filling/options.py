@@ -71,8 +71,6 @@ class FillOptions:
             raise InputError(f"temperature is {self.temperature}; give a number from 0.01 to 100")
         if self.tokens is not None:
             parse_lengths(self.tokens, "tokens")
-        if isinstance(self.passes, str) and self.passes != "all":
-            raise InputError(f"passes is {self.passes!r}; give a number from 1, or all")
         if self.passes != "all":
             check_at_least(self, passes=1)
         if self.passes not in (None, 1) and self.all_paths:
@@ -117,7 +115,7 @@ class FillSettings(FillOptions):
             `[*]` or `[*:1]`); two with the same number, or one in each of two fragments, are the
             ends of a linker. Each number of tokens is filled by itself, and all are taken to be
             equally probable, as length_probability says. Of proteins, the residues that are free:
-            30-37 are those from the 30th to the 37th, both included.
+            30-37 54 are those from the 30th to the 37th, both included, and the 54th.
         keep: SMARTS of a piece of the molecules that stays; everything else becomes sites (numbered
             in the order of the SMILES), with as many tokens as now unless site says otherwise.
         replace: SMARTS of a piece of the molecules that becomes such a site.
@@ -129,8 +127,9 @@ class FillSettings(FillOptions):
             searched for them, so there may be fewer, or none.
         top: how many fillings to give for each text at most: the most probable of all lengths,
             and only the first of several that are the same molecule.
-        known: a file of molecules, read as `header` says; `new` says whether a filling is none of
-            them. Without it `new` is empty: models do not keep the molecules of their training.
+        known: a file of molecules, read as `header` says, from its column `text_column` if it has
+            one; `new` says whether a filling is none of them. Without it `new` is empty: models do
+            not keep the molecules of their training.
         known_sheet: sheet of known, an .xlsx file; the first where absent."""
 
     file: str | None = None

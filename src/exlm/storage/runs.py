@@ -16,6 +16,7 @@ from typing import Any
 import torch
 from filelock import FileLock, Timeout
 
+from exlm import __version__
 from exlm.errors import InputError
 from exlm.identity import complete, first_difference
 from exlm.storage.files import read_or_empty, to_json_types, write_json
@@ -24,7 +25,6 @@ from exlm.storage.files import read_or_empty, to_json_types, write_json
 # far, which is kept when the command is interrupted.
 BEGUN = "begun.json"
 PROGRESS = "kept"
-LIBRARIES = ("exlm", "transformers", "rdkit")
 
 
 def finished_result(
@@ -124,7 +124,7 @@ def machine() -> dict[str, Any]:
 
 def doctor() -> dict[str, str]:
     """Prints what a report of a bug should have: versions, processor, device, threads."""
-    facts = {name: version(name) for name in LIBRARIES}
+    facts = {"exlm": __version__, **{name: version(name) for name in ("transformers", "rdkit")}}
     facts |= {name: str(value) for name, value in machine().items()}
     for name, value in facts.items():
         print(f"{name:12}  {value}")

@@ -13,7 +13,9 @@ from tqdm import tqdm
 from transformers import PreTrainedTokenizerFast
 
 from exlm.data.chemistry import standardize
+from exlm.data.columns import identifier_column
 from exlm.data.drawing import atom_starts, draw
+from exlm.data.frames import as_text
 from exlm.data.tokenization import alphabet_name
 from exlm.errors import InputError
 from exlm.storage.files import render, write_text
@@ -38,6 +40,7 @@ class Span(NamedTuple):
 class Explanation(NamedTuple):
     """The predictions for a text [outputs], and how much of each is lost when a span is masked."""
 
+    title: str  # of its row
     smiles: str | None  # None if the text is no molecule
     spans: list[Span]
     predictions: np.ndarray
@@ -88,6 +91,7 @@ def explain(
     if tokenizer.mask_token_id is None:
         raise InputError("explain needs a model whose tokenizer has a mask token; leave it out")
     explanations: list[Explanation | None] = [None] * len(table.texts)
+    name_column = identifier_column(table.frame)
     for row in tqdm(np.flatnonzero(table.usable), "explaining", unit="row"):
         text = table.texts[row]
         pair = table.pairs[row] if table.pairs else None
@@ -103,8 +107,11 @@ def explain(
             masked.append({**example, "input_ids": ids})
         predictions = predict(masked)
         changes = predictions[0] - predictions[1:]
+        title = f"row {row + 1}"
+        if name_column is not None:
+            title += f", {name_column} {as_text(table.frame[name_column].iloc[row]) or ''}"
         smiles = text if molecules else None
-        explanations[row] = Explanation(smiles, spans, predictions[0], changes)
+        explanations[row] = Explanation(title, smiles, spans, predictions[0], changes)
     return explanations
 
 
@@ -142,6 +149,7 @@ def _drawing(explanation: Explanation, output: int, name: str) -> dict[str, obje
         span_of_atom = np.searchsorted(span_starts, starts, "right") - 1
         svg = draw(molecule, {atom: colours[span] for atom, span in enumerate(span_of_atom)})
     return {
+        "title": explanation.title,
         "name": name,
         "prediction": explanation.predictions[output],
         "texts": [span.text for span in explanation.spans],
