@@ -11,8 +11,7 @@ import pandas as pd
 
 from exlm.data.chunks import output_layout
 from exlm.data.columns import listed
-from exlm.data.layout import TableLayout
-from exlm.data.tabular import TableOptions
+from exlm.data.tabular import TableLayout, TableOptions
 from exlm.errors import InputError, note
 from exlm.tasks.labels.scores import metric_names, score_predictions
 from exlm.tasks.results import RunResult
