@@ -219,7 +219,7 @@ class TablePredictor:
         if self.margins:
             means = np.mean(predictions, 0)
             columns |= self.meaning.interval_columns(means, self.margins[ENSEMBLE])
-        counts = table.counts("predicted")
+        counts = table.counts("predicted", self.saved_task.standardize)
         if self.options.distance:
             molecules = [standardize(text, self.saved_task.standardize) for text in table.texts]
             distances = distance_to_training(self.training_bits, molecules)
@@ -293,9 +293,9 @@ def check_options(models: Sequence[SeedModel], path: str, options: PredictOption
             "validation rows; leave out calibrated"
         )
     if options.distance and (saved_task.molecules is False or saved_task.pair_column):
+        texts = "pairs" if saved_task.pair_column else "texts that are no molecules"
         raise InputError(
-            "distance compares molecules, but this model was fine-tuned on pairs or other "
-            "texts; leave it out"
+            f"distance compares molecules, but this model was fine-tuned on {texts}; leave it out"
         )
     if options.pair_column and not saved_task.pair_column:
         raise InputError(
