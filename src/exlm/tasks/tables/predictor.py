@@ -269,12 +269,11 @@ def _margins_by_model(models: Sequence[SeedModel], interval: float | None) -> di
     for model in models:
         margins[model.directory.name] = conformal_margins(model, interval)
         result = read_or_empty(model.directory / RUN_RESULT)
-        known = result.get("in_earlier_training", {}).get("valid", 0)
-        if known != 0:
-            count = "some" if known is None else known
+        count = result.get("in_earlier_training", {}).get("valid", 0)
+        if count != 0:
             note(
-                f"{count} of the validation rows of {model.directory}, whose errors make the "
-                "interval, may stand in an earlier training, so that the interval is too narrow"
+                f"{count or 'some'} of the validation rows of {model.directory}, whose errors make "
+                "the interval, may stand in an earlier training, so that the interval is too narrow"
             )
     return {ENSEMBLE: np.max(list(margins.values()), 0), **margins}
 

@@ -61,10 +61,8 @@ class TrainingTexts:
         kept what the models were trained on."""
         if not self.keys:
             return None
-        if self.molecules:
-            keys = list(map(self.spelling, table.texts))
-        else:
-            keys = _marks(table, self.spelling)
+        texts = map(self.spelling, table.texts)
+        keys = texts if self.molecules else _marks(table, self.spelling)
         return np.array([key in self.keys for key in keys])
 
 
