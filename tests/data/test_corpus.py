@@ -238,6 +238,7 @@ def test_invalid_rows_are_skipped_counted_and_listed(tmp_path):
         "kept_invalid": 0,
         "rows_with_unknown_tokens": 0,
         "contradictory_marks": 0,
+        "mixtures_reduced_to_one_organic_component": 0,
         "duplicates": 0,
         "train_examples": 2,
         "valid_examples": 0,

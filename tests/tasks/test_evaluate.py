@@ -267,5 +267,6 @@ def test_rows_that_are_not_scored_are_counted(tuned, molecules, tmp_path, capsys
         str(tuned("multiclass")), str(tmp_path / "a.csv"), str(tmp_path / "e.json"), resamples=0
     )
     assert (report["labelled"], report["unknown_labels"], report["unusable"]) == (53, 2, 4)
-    printed = capsys.readouterr().out
-    assert "not scored: 2 rows with a label that the model does not know, 4 rows that" in printed
+    printed, noted = capsys.readouterr()
+    assert "4 marked in the column problem" in printed
+    assert "2 rows have a label that cannot be scored, the first row 1: 'carbon' is no" in noted

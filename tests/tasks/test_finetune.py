@@ -112,9 +112,14 @@ def test_means_of_duplicates_are_beside_their_predictions(pretrained, table, tmp
         pretrained, table, tmp_path, ["aromatic"], task_type="regression", duplicates="mean"
     )
     written = pd.read_csv(tmp_path / "out/seed-0/predictions.csv")
-    assert written["mean aromatic"][0] == frame["aromatic"][0] - 1
+    assert written["merged aromatic"][0] == frame["aromatic"][0] - 1
+    # as predict says, all rows whose text was trained on are, whether merged into another or not
+    predict(str(tmp_path / "out/seed-0"), str(table), str(tmp_path / "p.csv"))
+    again = pd.read_csv(tmp_path / "p.csv")
+    assert written["in_training"][300]
+    assert written["in_training"].equals(again["in_training"])
     test = written[written["split"] == "test"]
-    error = np.sqrt(np.mean((test["mean aromatic"] - test["predicted aromatic"]) ** 2))
+    error = np.sqrt(np.mean((test["merged aromatic"] - test["predicted aromatic"]) ** 2))
     assert report["test"]["rmse"]["mean"] == pytest.approx(error, abs=1e-4)
 
 

@@ -11,6 +11,7 @@ import pytest
 from exlm import ExLMForMaskedLM, InputError
 from exlm.data import chunks
 from exlm.data.frames import read_file
+from exlm.data.prepare import prepare
 from exlm.data.tokenization import train_text_tokenizer
 from exlm.pretrain.settings import ArchitectureConfig
 from exlm.storage.models import save_model
@@ -19,12 +20,14 @@ from exlm.tasks import embed as embed_module
 from exlm.tasks.config import FinetuneConfig, TaskConfig
 from exlm.tasks.embed import embed
 from exlm.tasks.finetune import finetune
+from exlm.tasks.predict import predict
 from exlm.tasks.rows.reading import TextReader
 from tests.tables import make_table
 from tests.tasks.tiny_models import predicted
 
 SENTENCES = ["Ada lives in Rome", "the weather is fine today", "shares fell again on Monday"] * 5
 ASPIRIN = ["CC(=O)Oc1ccccc1C(=O)O", "OC(=O)c1ccccc1OC(C)=O", "O=C(C)Oc1ccccc1C(=O)[O-].[Na+]"]
+HYPER = FinetuneConfig(epochs=1, batch_size=16, learning_rate=1e-3, precision="fp32")
 
 
 def save(path, tokenizer, **remembered):
@@ -134,14 +137,26 @@ def test_spellings_of_a_molecule_have_one_vector_and_one_prediction(chemist, smi
     assert (vectors == vectors[0]).all()
     smiles = smiles_file.read_text().split()[:60]
     table = write(tmp_path / "t.csv", ["smiles,logP", *(f"{s},{len(s) / 7}" for s in smiles)])
-    hyper = FinetuneConfig(epochs=1, batch_size=16, learning_rate=1e-3, precision="fp32")
     for how, spread in ((None, 1), ("none", 3)):  # as the model remembers, and as they are written
         out = str(tmp_path / str(how))
-        finetune(out, chemist, TaskConfig(table, split="random", standardize=how), hyper, [0])
+        finetune(out, chemist, TaskConfig(table, split="random", standardize=how), HYPER, [0])
         assert (
             predicted(out, path, str(tmp_path / "p.csv"))["predicted logP"].round(9).nunique()
             == spread
         )
+
+
+def test_mixtures_that_lose_an_organic_component_are_counted(
+    chemist, smiles_file, tmp_path, capsys
+):
+    smiles = [*smiles_file.read_text().split()[:60], "CCCCCC.CCN", "CCN.Cl", "CC(=O)O.CC(=O)O"]
+    table = write(tmp_path / "t.csv", ["smiles,logP", *(f"{s},{len(s) / 7}" for s in smiles)])
+    prepare([table], str(tmp_path / "corpus"), workers=1, standardize="parent")
+    embed(chemist, table, str(tmp_path / "a.npy"))
+    finetune(str(tmp_path / "out"), chemist, TaskConfig(table, split="random"), HYPER, [0])
+    predict(str(tmp_path / "out"), table, str(tmp_path / "p.csv"))
+    printed = capsys.readouterr().out
+    assert printed.count("1 mixtures reduced to one organic component") == 4
 
 
 def test_tokens_outside_the_vocabulary_are_named_and_cost_no_row(tmp_path):

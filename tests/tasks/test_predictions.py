@@ -211,7 +211,7 @@ def test_pairs_have_no_distance_to_the_training(tuned, molecules, tmp_path):
     config["task"]["pair_column"] = "second"
     (copy / "config.json").write_text(json.dumps(config))
     (copy / "manifest.json").unlink()
-    with pytest.raises(InputError, match="fine-tuned on pairs or other texts; leave it out"):
+    with pytest.raises(InputError, match="fine-tuned on pairs; leave it out"):
         predict(str(copy), str(molecules / "table.csv"), distance=True)
 
 
@@ -308,16 +308,20 @@ def test_a_label_called_class_keeps_its_probability(molecules, tuned):
     assert set(found["most probable class"]) <= {0, 1}
 
 
-def test_the_predicted_classes_of_booleans_are_booleans(tmp_path):
+def test_the_predicted_classes_of_booleans_and_numbers_are_no_texts(tmp_path):
     shares = [np.array([[0.2], [0.9], [np.nan]])]
     predicted_values = {}
-    for names in (["False", "True"], ["no", "yes"]):
+    for names in (["False", "True"], ["no", "yes"], ["1", "2"]):
         saved_task = SavedTask(task_type="binary", label_columns=["y"], binary_names=names)
         columns = OutputMeaning(saved_task).columns(shares, None)
         write_frame(pd.DataFrame(columns), tmp_path / "p.jsonl")
         lines = (tmp_path / "p.jsonl").read_text().splitlines()
         predicted_values[names[1]] = [json.loads(line)["predicted class"] for line in lines]
-    assert predicted_values == {"True": [False, True, None], "yes": ["no", "yes", None]}
+    assert predicted_values == {
+        "True": [False, True, None],
+        "yes": ["no", "yes", None],
+        "2": [1, 2, None],
+    }
 
 
 def test_the_rows_of_the_training_are_marked(tuned, molecules, tmp_path, capsys):

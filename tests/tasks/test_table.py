@@ -24,8 +24,8 @@ from exlm.tasks.labels.cells import read_numbers, zeros_and_ones
 from exlm.tasks.labels.column_labels import read_labels
 from exlm.tasks.rows.datasets import load_labelled
 from exlm.tasks.rows.duplicates import (
-    count_shared,
     describe_duplicates,
+    describe_shared,
     find_groups,
     resolve_duplicates,
 )
@@ -677,14 +677,19 @@ def test_rows_with_the_same_molecule_are_counted_and_merged():
     assert mean.labels[:5, 0].tolist() == [3, 2, 3, 3, 2]
     drop = resolve_duplicates(table, groups, "drop", None)
     assert drop.usable.tolist() == [False, True, False, False, False, False]
-    assert drop.problems[4] == "the same text or molecule as row 2"
+    conflict = "rows with the same text or molecule have different labels"
+    same = "the same text or molecule as row 2"
+    assert drop.problems == [conflict, "", conflict, conflict, same, "no label"]
     assert resolve_duplicates(table, groups, "keep", None) is table
     pairs = pd.DataFrame({"a": ["CCO", "OCC", "C"], "b": ["CCN", "NCC", "CCN"], "y": [1, 2, 3]})
     of_pairs = make_table(
         FileRows(pairs), "a.csv", "a", ["y"], task_type="regression", pair_column="b"
     )
     assert find_groups(of_pairs, canonical).tolist() == [0, 0, 2]
-    assert count_shared(groups, {"train": np.array([0, 1, 2]), "test": np.array([3, 5])}) == 1
+    split = {"train": np.array([0, 1, 2]), "test": np.array([3, 4])}
+    shared = "2 texts or molecules stand in several of them, 1 of these with different labels"
+    assert describe_shared(table, groups, split) == shared
+    assert describe_shared(table, groups, {"train": np.arange(5), "test": np.array([5])}) == ""
     with pytest.raises(InputError, match="mean is for regression"):
         resolve_duplicates(replace(table, task_type="binary"), groups, "mean", None)
     # rows of a test file are not merged with those of a train file

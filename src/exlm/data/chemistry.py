@@ -105,20 +105,37 @@ def element_of(token: str) -> str | None:
     return molecule.GetAtomWithIdx(0).GetSymbol()
 
 
+def _molecule(smiles: str) -> Any:
+    """The molecule, None if RDKit cannot parse it, or should not read this text."""
+    if _problem_of_text(smiles):
+        return None
+    with rdBase.BlockLogs():
+        return Chem.MolFromSmiles(smiles)
+
+
 def standardize(smiles: str, form: Standardize) -> str:
     """A molecule as canonical SMILES, or as those of its `parent`, the largest fragment without
     charges, so that a salt and its acid become equal. A string that is not a molecule stays as it
     is, and so does every string in the form `none`."""
-    if form == "none" or _problem_of_text(smiles):
+    molecule = None if form == "none" else _molecule(smiles)
+    if molecule is None:
         return smiles
-    with rdBase.BlockLogs():
-        molecule: Any = Chem.MolFromSmiles(smiles)
-        if molecule is None:
-            return smiles
-        if form == "parent":
+    if form == "parent":
+        with rdBase.BlockLogs():
             molecule = rdMolStandardize.LargestFragmentChooser().choose(molecule)
             molecule = rdMolStandardize.Uncharger().uncharge(molecule)
-        return Chem.MolToSmiles(molecule)
+    return Chem.MolToSmiles(molecule)
+
+
+def is_reduced_mixture(smiles: str, form: Standardize) -> bool:
+    """Whether `standardize` takes one of several different components with carbon."""
+    molecule = _molecule(smiles) if form == "parent" and "." in smiles else None
+    if molecule is None:
+        return False
+    carbon = Chem.MolFromSmarts("[#6]")
+    components = Chem.GetMolFrags(molecule, asMols=True)
+    organic = filter(lambda component: component.HasSubstructMatch(carbon), components)
+    return len(set(map(Chem.MolToSmiles, organic))) > 1
 
 
 def comparable(smiles: str, form: Standardize) -> str:
@@ -137,12 +154,7 @@ def fingerprints(smiles: Sequence[str]) -> list[DataStructs.ExplicitBitVect | No
     """The fingerprint of every molecule (ECFP4: a radius of 2 is a diameter of 4), None where RDKit
     cannot parse it, or where it is too long to try."""
     generator = GetMorganGenerator(radius=RADIUS, fpSize=BITS)
-    result = []
-    with rdBase.BlockLogs():
-        for text in smiles:
-            molecule = Chem.MolFromSmiles(text) if _problem_of_text(text) is None else None
-            result.append(None if molecule is None else generator.GetFingerprint(molecule))
-    return result
+    return [molecule and generator.GetFingerprint(molecule) for molecule in map(_molecule, smiles)]
 
 
 def similarity(first: str, second: str) -> float:

@@ -14,7 +14,13 @@ import numpy as np
 from tokenizers import Encoding, Tokenizer
 from transformers import PreTrainedTokenizerFast
 
-from exlm.data.chemistry import Standardize, contradiction, molecule_problem, standardize
+from exlm.data.chemistry import (
+    Standardize,
+    contradiction,
+    is_reduced_mixture,
+    molecule_problem,
+    standardize,
+)
 from exlm.data.corpus import EXAMPLE, SPECIALS
 from exlm.data.sources import Chunk, Row
 from exlm.data.tokenization import SMILES_PATTERN
@@ -186,6 +192,9 @@ class RowTokenizer:
         if self.options.molecules:
             contradictions = [contradiction(row.text) for row, _, _ in kept]
             counts["contradictory_marks"] = sum(map(bool, contradictions))
+            counts["mixtures_reduced_to_one_organic_component"] = sum(
+                is_reduced_mixture(row.text, self.options.standardize) for row, _, _ in kept
+            )
         token_ids = chain.from_iterable(ids for _, _, ids in kept)
         return TokenizedChunk(
             token_ids=np.fromiter(token_ids, np.uint32),

@@ -74,7 +74,7 @@ def embed(
         usable_rows = np.flatnonzero(table.usable)
         vectors = embeddings(network, tokenizer, tokens, usable_rows, pooling, progress)
         _write(path, table, vectors, layout)
-        return table.counts("embedded")
+        return table.counts("embedded", reader.standardize)
 
     settings = {
         "model": model,

@@ -188,11 +188,6 @@ def _evaluation(
 def _print_evaluation(report: dict[str, Any], in_units: bool) -> None:
     """Prints an `_evaluation`; `in_units`: whether errors are in `error_units`."""
     print(f"{report['labelled']} labelled rows")
-    if report["unknown_labels"] or report["unusable"]:
-        print(
-            f"not scored: {report['unknown_labels']} rows with a label that the model does not "
-            f"know, {report['unusable']} rows that cannot be used"
-        )
     if report["in_training"] is None:
         note(
             "there is no record of the training beside the model, so that it cannot be told which "

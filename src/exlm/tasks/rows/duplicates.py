@@ -3,7 +3,6 @@ merged or left out if the user wants it."""
 
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -28,13 +27,28 @@ def find_groups(table: TextTable, spelling: Callable[[str], str]) -> np.ndarray:
 def describe_duplicates(table: TextTable, groups: np.ndarray) -> str:
     """How many usable rows share their text with others, by `find_groups`, and how many of these
     texts have contradictory labels; "" if no text is repeated."""
-    repeated = _repeated_rows(table, groups)
+    repeated = _repeated_rows(groups, table.usable)
     if not repeated:
         return ""
     conflicts = sum(_contradict(table.labels[rows]) for rows in repeated)
     return (
         f"{sum(map(len, repeated))} rows share {len(repeated)} texts or molecules, {conflicts} of "
         "these with different labels (task.duplicates says what to do with them)"
+    )
+
+
+def describe_shared(table: TextTable, groups: np.ndarray, split: RowSplit) -> str:
+    """How many texts stand in several parts of a split, as one by column may have, and how many of
+    these have contradictory labels; "" if none does."""
+    parts = part_of_rows(split, len(groups))
+    repeated = _repeated_rows(groups, parts != "")
+    shared = [rows for rows in repeated if len(set(parts[rows])) > 1]
+    if not shared:
+        return ""
+    conflicts = sum(_contradict(table.labels[rows]) for rows in shared)
+    return (
+        f"{len(shared)} texts or molecules stand in several of them, {conflicts} of these with "
+        "different labels"
     )
 
 
@@ -54,53 +68,42 @@ def resolve_duplicates(
         groups = pd.MultiIndex.from_arrays([parts, groups]).factorize()[0]
     labels = table.labels.copy()
     problems = list(table.problems)
-    for rows in _repeated_rows(table, groups):
+    for rows in _repeated_rows(groups, table.usable):
         first = rows[0]
+        reason = f"the same text or molecule as {row_name(table.frame.index[first])}"
         has_label = ~np.isnan(labels[rows]).all(0)
         if duplicates == "mean":
             labels[np.ix_(rows, has_label)] = np.nanmean(labels[rows][:, has_label], 0)
         elif _contradict(labels[rows]):
-            problems[first] = "another row with the same text or molecule has another label"
+            reason = "rows with the same text or molecule have different labels"
+            problems[first] = reason
         else:
             labels[first, has_label] = np.nanmax(labels[rows][:, has_label], 0)
         for row in rows[1:]:
-            where = row_name(table.frame.index[first])
-            problems[row] = f"the same text or molecule as {where}"
+            problems[row] = reason
     return replace(table, labels=labels, problems=problems)
 
 
-def merged_labels(
-    table: TextTable, merged: TextTable, duplicates: Duplicates
-) -> dict[str, np.ndarray]:
+def merged_labels(table: TextTable, merged: TextTable) -> dict[str, pd.Series]:
     """The labels [rows] that `resolve_duplicates` changed, which made `merged` of a table, as cells
-    say them, by the title of a column for them. With `mean` all labels have one. {} for labels of
-    residues or words."""
-    if duplicates == "keep" or table.unit_pattern:
+    say them, by the title of a column for them. {} for labels of residues or words."""
+    if table.unit_pattern:
         return {}
-    if duplicates == "mean":
-        titles = [f"mean {name}" for name in table.label_columns]
-        return dict(zip(titles, merged.labels.T, strict=True))
-    names: dict[float, Any] = {}
-    if not table.label_type.is_number:
-        names = dict(enumerate(table.binary_names or [0, 1]))
-    is_same = (table.labels == merged.labels) | np.isnan(merged.labels)
     columns = {}
-    for name, labels, same in zip(table.label_columns, merged.labels.T, is_same.T, strict=True):
-        if not same.all():
-            cells = [None if np.isnan(label) else names.get(label, label) for label in labels]
-            columns[f"merged {name}"] = np.array(cells, dtype=object)
+    for name, before, after in zip(
+        table.label_columns, table.labels.T, merged.labels.T, strict=True
+    ):
+        if not np.array_equal(before, after, equal_nan=True):
+            cells = pd.Series(after, table.frame.index)
+            if not table.label_type.is_number:
+                cells = cells.map(dict(enumerate(table.binary_names or ["0", "1"])))
+            columns[f"merged {name}"] = cells
     return columns
 
 
-def count_shared(groups: np.ndarray, split: dict[str, np.ndarray]) -> int:
-    """How many groups stand in several parts of a split, as one by column may have."""
-    groups_of_parts = [pd.Series(groups[rows]).drop_duplicates() for rows in split.values()]
-    return int((pd.concat(groups_of_parts).value_counts() > 1).sum())
-
-
-def _repeated_rows(table: TextTable, groups: np.ndarray) -> list[list[int]]:
-    """For every group that has several usable rows, their numbers."""
-    rows = pd.Series(np.flatnonzero(table.usable))
+def _repeated_rows(groups: np.ndarray, mask: np.ndarray) -> list[list[int]]:
+    """For every group that has several rows of the mask ([rows] bool), their numbers."""
+    rows = pd.Series(np.flatnonzero(mask))
     rows_of_groups = rows.groupby(groups[rows]).agg(list)
     return [rows_of_group for rows_of_group in rows_of_groups if len(rows_of_group) > 1]
 

@@ -214,9 +214,8 @@ def spelling_of(
     if molecules:
         return lambda smiles: comparable(smiles, standardize)
     normalizer = tokenizer and tokenizer.backend_tokenizer.normalizer
-    if normalizer is None:
-        return lambda text: normalize("NFC", text)
-    return lambda text: normalize("NFC", normalizer.normalize_str(text))
+    rewrite = normalizer.normalize_str if normalizer else str
+    return lambda text: normalize("NFC", rewrite(text))
 
 
 def tokenize(

@@ -7,6 +7,7 @@ from itertools import chain
 import numpy as np
 import pandas as pd
 
+from exlm.data.chemistry import Standardize, is_reduced_mixture
 from exlm.data.columns import (
     check_columns,
     check_different,
@@ -67,13 +68,21 @@ class TextTable:
         index = self.frame.index
         return None if index.nlevels == 1 else np.array(index.get_level_values(0), dtype=str)
 
-    def counts(self, done: str) -> dict[str, int]:
-        """How many rows can be used, for which something is `done`, how many cannot, and how many
-        are cut."""
+    def counts(self, done: str, standardize: Standardize) -> dict[str, int]:
+        """How many rows can be used, for which something is `done`, how many cannot, how many are
+        cut, and what `reduced_mixtures` counts."""
         usable = int(self.usable.sum())
         counts = {f"rows {done}": usable, UNUSABLE: len(self.problems) - usable}
-        cut = int((self.is_cut & self.usable).sum())
-        return {**counts, "cut to max_length": cut} if cut else counts
+        if cut := int((self.is_cut & self.usable).sum()):
+            counts["cut to max_length"] = cut
+        return counts | self.reduced_mixtures(standardize)
+
+    def reduced_mixtures(self, standardize: Standardize) -> dict[str, int]:
+        """How many molecules `standardize` reduces to one of several organic components, in words;
+        {} if there are none."""
+        molecules = [*self.texts, *(self.pairs or [])]
+        count = sum(is_reduced_mixture(text, standardize) for text in molecules)
+        return {"mixtures reduced to one organic component": count} if count else {}
 
     def reported_rows(self) -> pd.DataFrame:
         """All rows with a problem or a warning: part ("" where there is one file), row (from 1),

@@ -219,7 +219,7 @@ class TablePredictor:
         if self.margins:
             means = np.mean(predictions, 0)
             columns |= self.meaning.interval_columns(means, self.margins[ENSEMBLE])
-        counts = table.counts("predicted")
+        counts = table.counts("predicted", self.saved_task.standardize)
         if self.options.distance:
             molecules = [standardize(text, self.saved_task.standardize) for text in table.texts]
             distances = distance_to_training(self.training_bits, molecules)
@@ -269,12 +269,11 @@ def _margins_by_model(models: Sequence[SeedModel], interval: float | None) -> di
     for model in models:
         margins[model.directory.name] = conformal_margins(model, interval)
         result = read_or_empty(model.directory / RUN_RESULT)
-        known = result.get("in_earlier_training", {}).get("valid", 0)
-        if known != 0:
-            count = "some" if known is None else known
+        count = result.get("in_earlier_training", {}).get("valid", 0)
+        if count != 0:
             note(
-                f"{count} of the validation rows of {model.directory}, whose errors make the "
-                "interval, may stand in an earlier training, so that the interval is too narrow"
+                f"{count or 'some'} of the validation rows of {model.directory}, whose errors make "
+                "the interval, may stand in an earlier training, so that the interval is too narrow"
             )
     return {ENSEMBLE: np.max(list(margins.values()), 0), **margins}
 
@@ -293,9 +292,9 @@ def check_options(models: Sequence[SeedModel], path: str, options: PredictOption
             "validation rows; leave out calibrated"
         )
     if options.distance and (saved_task.molecules is False or saved_task.pair_column):
+        texts = "pairs" if saved_task.pair_column else "texts that are no molecules"
         raise InputError(
-            "distance compares molecules, but this model was fine-tuned on pairs or other "
-            "texts; leave it out"
+            f"distance compares molecules, but this model was fine-tuned on {texts}; leave it out"
         )
     if options.pair_column and not saved_task.pair_column:
         raise InputError(

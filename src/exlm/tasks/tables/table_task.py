@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from exlm.data.chunks import output_layout
+from exlm.data.chunks import in_words, output_layout
 from exlm.data.columns import listed
 from exlm.data.tabular import TableLayout, TableOptions
 from exlm.errors import InputError, note
@@ -17,8 +17,8 @@ from exlm.tasks.labels.scores import metric_names, score_predictions
 from exlm.tasks.results import RunResult
 from exlm.tasks.rows.datasets import GLUE, departures, file_hashes, task_files
 from exlm.tasks.rows.duplicates import (
-    count_shared,
     describe_duplicates,
+    describe_shared,
     find_groups,
     merged_labels,
     resolve_duplicates,
@@ -28,7 +28,7 @@ from exlm.tasks.rows.splits import RowSplit, split_by_user, split_rows
 from exlm.tasks.rows.summary import describe_table, remarks_on_labels
 from exlm.tasks.rows.table import TextTable
 from exlm.tasks.tables.settings import CompleteConfig
-from exlm.tasks.tables.training_rows import MARKED, TrainingTexts
+from exlm.tasks.tables.training_rows import TrainingTexts
 
 
 @dataclass
@@ -44,7 +44,7 @@ class TableTask:
     # [rows] bool, those that could be used before it was known what the model cannot read: a split
     # divides all of them, so that all models and baselines have the same
     rows_to_split: np.ndarray
-    merged_labels: dict[str, np.ndarray]  # columns of labels that are not those of the cells
+    merged_labels: dict[str, pd.Series]  # columns of labels that are not those of the cells
     earlier_run: Path | None  # of the fine-tuned model that the training goes on from
     # [rows] bool, whether the text was in that training; None if this is not known
     in_earlier_training: np.ndarray | None
@@ -70,8 +70,8 @@ class TableTask:
         return self.splits[seed]
 
     def in_train(self, split: RowSplit) -> np.ndarray:
-        """[rows] bool: the usable rows with a text or molecule of the train part."""
-        return self.table.usable & np.isin(self.groups, self.groups[split["train"]])
+        """[rows] bool: whether the text or molecule is one of the train part."""
+        return np.isin(self.groups, self.groups[split["train"]])
 
     def counts_in_earlier_training(self, split: RowSplit) -> dict[str, int | None]:
         """How many rows of every part but train were in the training that this one goes on from;
@@ -90,33 +90,36 @@ class TableTask:
         split = self.split_of(seed)
         _check_labels(self, split)
         sizes = ", ".join(f"{len(rows)} {name}" for name, rows in split.items())
-        shared = count_shared(self.groups, split)
-        remarks = f"; {shared} texts or molecules stand in several of them" if shared else ""
+        remarks = [
+            f"seed {seed}: {sizes} (split {self.config.split})",
+            describe_shared(self.table, self.groups, split),
+        ]
         unused = int(self.table.usable.sum()) - sum(map(len, split.values()))
         if unused:
             or_cut = "" if self.config.train_rows is None else " or beyond train_rows"
-            remarks += f"; {unused} usable rows are in no part{or_cut}"
-        print(f"seed {seed}: {sizes} (split {self.config.split}){remarks}")
+            remarks.append(f"{unused} usable rows are in no part{or_cut}")
+        print("; ".join(filter(None, remarks)))
+        warnings = []
         test_in_train = self.in_train(split)[split.get("test", np.arange(0))]
         if test_in_train.any():
-            print(
-                f"warning: {test_in_train.sum()} of {len(test_in_train)} test rows have a text or "
-                "molecule of the train part, which a model may know by heart; leave them out for "
-                f"an honest number ({MARKED})",
-                file=sys.stderr,
+            warnings.append(
+                f"{test_in_train.sum()} of {len(test_in_train)} test rows have a text or molecule "
+                "of the train part, which a model may know by heart; leave them out for an honest "
+                "number"
             )
-        in_words = " and ".join(
+        remembered = " and ".join(
             f"{count} of the {len(split[part])} {part} rows"
             for part, count in self.counts_in_earlier_training(split).items()
             if count
         )
-        if in_words:
-            print(
-                f"warning: {in_words} have a text or molecule of the training of "
-                f"{self.earlier_run}, so their scores are too good; use a split by column or file "
-                f"that keeps them in train ({MARKED})",
-                file=sys.stderr,
+        if remembered:
+            warnings.append(
+                f"{remembered} have a text or molecule of the training of {self.earlier_run}, so "
+                "their scores are too good; use a split by column or file that keeps them in train"
             )
+        for warning in warnings:
+            marked = "the column in_training of seed-N/predictions.csv marks them"
+            print(f"warning: {warning} ({marked})", file=sys.stderr)
 
     def train_seed(self, run_dir: Path, hyper: Any, seed: int) -> RunResult:
         """Trains with one seed, as `learn` says."""
@@ -150,7 +153,11 @@ def prepare_table(
                 f"{earlier_run} keeps no record of the texts of its training, so it cannot be "
                 "told whether valid and test have some of them"
             )
-    repeated = describe_duplicates(table, groups)
+    remarks = [
+        describe_table(merged, config.molecules),
+        in_words(merged.reduced_mixtures(config.standardize)),
+        describe_duplicates(table, groups),
+    ]
     for remark in remarks_on_labels(merged):
         note(remark)
     metric = config.metric or _default_metric(config, table)
@@ -161,17 +168,13 @@ def prepare_table(
         spelling=spelling,
         groups=groups,
         rows_to_split=rows_to_split & ~(table.usable & ~merged.usable),
-        merged_labels=merged_labels(table, merged, config.duplicates),
+        merged_labels=merged_labels(table, merged),
         earlier_run=earlier_run,
         in_earlier_training=in_earlier_training,
-        summary="; ".join(filter(None, [describe_table(merged, config.molecules), repeated])),
+        summary="; ".join(filter(None, remarks)),
         reported_rows=merged.reported_rows(),
         departures=departures(config, table, int(merged.usable.sum())),
-        identity={
-            "data_sha256": content_hash(table),
-            "metric": metric,
-            "inferred": _inferred(config, table, metric),
-        },
+        identity=_identity(config, table, metric),
         file_sha256=file_hashes(config),
         layout=output_layout(
             str(task_files(config)["train"]), TableOptions(config.header), Path("predictions.csv")
@@ -186,9 +189,9 @@ def _default_metric(config: CompleteConfig, table: TextTable) -> str:
     return metric_names(table.label_type, table.class_names)[0]
 
 
-def _inferred(config: CompleteConfig, table: TextTable, metric: str) -> dict[str, Any]:
-    """The settings that were inferred, by the names that they have in an identity: a later run that
-    names them is the same."""
+def _identity(config: CompleteConfig, table: TextTable, metric: str) -> dict[str, Any]:
+    """What other runs must share to have the same data and scores. The settings that were inferred
+    have the names that they have there: a later run that names them is the same."""
     used = {
         "text_column": table.text_column,
         "pair_column": table.pair_column,
@@ -198,7 +201,11 @@ def _inferred(config: CompleteConfig, table: TextTable, metric: str) -> dict[str
         "metric": metric,
     }
     left_out = [name for name in used if used[name] and getattr(config, name) is None]
-    return {f"task.{name}": used[name] for name in left_out}
+    return {
+        "data_sha256": content_hash(table),
+        "metric": metric,
+        "inferred": {f"task.{name}": used[name] for name in left_out},
+    }
 
 
 def _check_labels(task: TableTask, split: RowSplit) -> None:

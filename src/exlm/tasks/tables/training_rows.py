@@ -19,8 +19,6 @@ from exlm.tasks.rows.table import TextTable
 TRAINING_MOLECULES = "train.smi"
 TRAINING_MARKS = "train.sha256"
 
-MARKED = "the column in_training of seed-N/predictions.csv marks them"
-
 
 def write_training(
     run_dir: Path,
@@ -59,15 +57,13 @@ class TrainingTexts:
             self.keys = _lines(run_dirs, TRAINING_MARKS)
 
     def rows_in(self, table: TextTable) -> np.ndarray | None:
-        """Which usable rows of a table have such a text or pair of texts: [rows] bool; None if it
-        was not kept what the models were trained on."""
+        """Which rows of a table have such a text or pair of texts: [rows] bool; None if it was not
+        kept what the models were trained on."""
         if not self.keys:
             return None
-        if self.molecules:
-            keys = list(map(self.spelling, table.texts))
-        else:
-            keys = _marks(table, self.spelling)
-        return np.array([key in self.keys for key in keys]) & table.usable
+        texts = map(self.spelling, table.texts)
+        keys = texts if self.molecules else _marks(table, self.spelling)
+        return np.array([key in self.keys for key in keys])
 
 
 def _lines(run_dirs: Sequence[Path], name: str) -> set[str]:
