@@ -381,6 +381,25 @@ def test_known_molecules_may_lie_in_any_sheet_of_a_workbook(tmp_path):
     assert frame["new"][frame["valid"] & (frame["smiles"] != "CCCC")].all()
 
 
+def test_known_salts_are_known_without_their_counterions(tmp_path, capsys):
+    (tmp_path / "known.csv").write_text("smiles\nCCCN.Cl\nCCO\nCCC\nCC(C)O\nC1CC\n")
+    options = ["--site", "1", "--known", tmp_path / "known.csv", "--allow", "N"]
+    run(SHIPPED, "CCC*", *options, "--output", tmp_path / "a.csv")
+    filled = pd.read_csv(tmp_path / "a.csv")
+    assert filled["smiles"][0] == "CCCN" and not filled["new"][0]
+    assert "1 of 5 rows of" in capsys.readouterr().err
+
+
+def test_pieces_are_listed_by_the_numbers_of_their_sites(tmp_path):
+    sites = ["--site", "1=1", "2=2", "--allow", "N,O", "--n_best", "3"]
+    run(SHIPPED, "c1cc([*:2])ncc1[*:1]", *sites, "--output", tmp_path / "a.jsonl")
+    [line] = (tmp_path / "a.jsonl").read_text().splitlines()
+    for filling in json.loads(line)["fillings"]:
+        pieces = filling["filling"].split()
+        assert list(map(len, pieces)) == [1, 2]
+        assert filling["text"] == f"c1cc({pieces[1]})ncc1{pieces[0]}"
+
+
 def test_a_table_of_known_molecules_may_have_no_header_line(tmp_path):
     (tmp_path / "known.csv").write_text("CCCC\nCCCO\n")
     options = ["--site", "1", "--known", tmp_path / "known.csv", "--header", "false"]

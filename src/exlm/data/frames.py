@@ -2,7 +2,6 @@
 
 import csv
 import json
-import re
 from collections.abc import Iterator, Mapping
 from itertools import islice
 from pathlib import Path
@@ -22,8 +21,6 @@ from exlm.storage.files import check_suffix, replacing, sync
 
 FORMATS_WITH_TYPES = ("parquet", "jsonl")  # formats in which a missing cell is no empty text
 LONGEST_CELL = 32767  # characters in a cell of a workbook
-# as programs write it; an exponent as in 1e-05
-PLAIN_NUMBER = re.compile(r"-?(0|[1-9]\d{0,17})(\.\d+)?([eE][-+]\d{1,2})?")
 ENDINGS = (".csv", ".tsv", ".jsonl", ".parquet", ".xlsx")  # of tables that are written
 CONTROL = "[\x00-\x08\x0b\x0c\x0e-\x1f]"  # characters that a workbook cannot hold
 
@@ -188,18 +185,17 @@ def write_frame(
     layout: TableLayout = AS_PROGRAMS_WRITE,
 ) -> None:
     """Writes a file with one of the ENDINGS, whole or not at all; lists as JSON where a format has
-    none. Texts stay texts, but for columns of numbers where a format has types (`with_numbers`).
-    `layout` is that of a .csv file. InputError for another ending, and for cells that a format
-    cannot hold, such as times with a zone."""
+    none. Texts stay texts. `layout` is that of a .csv file. InputError for another ending, and for
+    cells that a format cannot hold, such as times with a zone."""
     check_suffix(path, ENDINGS)
     try:
         with replacing(path) as file:
             if path.suffix == ".parquet":
                 pq.write_table(as_arrow(frame), file)
             elif path.suffix == ".jsonl":
-                _write_lines(with_numbers(frame), file)
+                _write_lines(frame, file)
             elif path.suffix == ".xlsx":
-                _write_sheet(with_numbers(_without_lists(frame)), file)
+                _write_sheet(_without_lists(frame), file)
             else:
                 layout = layout if path.suffix == ".csv" else TableLayout("\t")
                 _write_text(_without_lists(frame), file, header, layout)
@@ -243,21 +239,6 @@ def _any_text_has(frame: pd.DataFrame, pattern: str) -> bool:
     return any(column.str.contains(pattern, na=False).any() for _, column in texts.items())
 
 
-def with_numbers(frame: pd.DataFrame) -> pd.DataFrame:
-    """The frame, in which columns of texts are numbers if every cell is a plain one, or empty. 007,
-    1,234, +5 and whole numbers of more than 18 digits are no plain numbers."""
-    frame = frame.copy(deep=False)
-    for name in frame.select_dtypes(["object", "string"]):
-        texts = frame[name].fillna("").astype(str).tolist()
-        numbers = [text for text in texts if text]
-        if numbers and all(map(PLAIN_NUMBER.fullmatch, numbers)):
-            is_whole = all(text.removeprefix("-").isdecimal() for text in numbers)
-            convert, dtype = (int, "Int64") if is_whole else (float, "Float64")
-            cells = [convert(text) if text else None for text in texts]
-            frame[name] = pd.Series(cells, frame.index, dtype)
-    return frame
-
-
 def _without_lists(frame: pd.DataFrame) -> pd.DataFrame:
     """The frame with lists and dicts as JSON."""
     frame = frame.copy(deep=False)
@@ -288,7 +269,7 @@ def _as_json(value: Any) -> str:
 def as_arrow(frame: pd.DataFrame) -> pa.Table:
     """The frame as an Arrow table. The cells of a column that has several types, as in JSONL,
     become strings, but for missing ones."""
-    frame = with_numbers(frame)
+    frame = frame.copy(deep=False)
     for name, column in frame.items():
         try:
             pa.Array.from_pandas(column)

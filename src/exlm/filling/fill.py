@@ -15,12 +15,12 @@ from typing import Any
 
 from tqdm import tqdm
 
-from exlm.data.chemistry import are_molecules, standardize
+from exlm.data.chemistry import are_molecules, molecule_problem, standardize
 from exlm.data.columns import check_columns, identifier_column
 from exlm.data.frames import as_text, read_file
 from exlm.data.tabular import TableOptions
 from exlm.data.tokenization import alphabet_name
-from exlm.errors import InputError
+from exlm.errors import InputError, note
 from exlm.filling.filler import Filler
 from exlm.filling.graphs import fills_molecules, load_for_filling
 from exlm.filling.molecules import judged
@@ -122,8 +122,9 @@ def _input_texts(texts: list[str], settings: FillSettings) -> list[InputText]:
 
 
 def _read_known(settings: FillSettings) -> set[str] | None:
-    """The canonical SMILES of the file `known`, if there is one. InputError if most of its first
-    texts are no molecules."""
+    """The canonical SMILES of the file `known`, if there is one, also of salts without their
+    counterions; a note counts what is no molecule. InputError if most of its first texts are none.
+    """
     file = settings.known
     if file is None:
         return None
@@ -134,7 +135,12 @@ def _read_known(settings: FillSettings) -> set[str] | None:
     table = unlabelled_table(rows, file, text_column)
     if not are_molecules(table.texts):
         raise InputError(f"known is {file}, which holds no molecules; give a file of SMILES")
-    return {standardize(text, "canonical") for text in table.texts}
+    unreadable = sum(molecule_problem(text) is not None for text in table.texts)
+    if unreadable:
+        note(f"{unreadable} of {len(table.texts)} rows of {file} are no molecules: left out of new")
+    salts = [text for text in table.texts if "." in text]
+    canonical = {standardize(text, "canonical") for text in table.texts}
+    return canonical | {standardize(text, "parent") for text in salts}
 
 
 def _refuse_what_is_not_for_the_texts(

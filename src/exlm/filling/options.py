@@ -128,8 +128,8 @@ class FillSettings(FillOptions):
         top: how many fillings to give for each text at most: the most probable of all lengths,
             and only the first of several that are the same molecule.
         known: a file of molecules, read as `header` says, from its column `text_column` if it has
-            one; `new` says whether a filling is none of them. Without it `new` is empty: models do
-            not keep the molecules of their training.
+            one; `new` says whether a filling is none of them, nor of their salts without the
+            counterions. Without it `new` is empty: models do not keep their training molecules.
         known_sheet: sheet of known, an .xlsx file; the first where absent."""
 
     file: str | None = None

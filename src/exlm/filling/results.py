@@ -20,6 +20,7 @@ class Template:
 
     texts: list[str]  # a site stands between two of them
     lengths_of_sites: list[range]  # how many tokens each site may have
+    numbers_of_sites: list[int]  # their numbers, by which their pieces are listed
     original: str | None = None  # the molecule of which a piece was freed
     core: Chem.Mol | None = None  # what a filled molecule has, with something at its sites alone
 
@@ -61,8 +62,8 @@ class Filling:
     tokens: list[list[str]]  # those that fill each mask, by their names in the vocabulary
     log_probability: float
     path: list[int] | None = None  # the state of each token, in one pass
-    # Only a text with sites has these: the text with masks that was filled, and the site of each
-    # mask, from 0.
+    # Only a text with sites has these: the text with masks that was filled, and the number of each
+    # mask's site.
     masked: str | None = None
     site_of_mask: list[int] | None = None
     # How probable so many tokens are: with all paths, as the model says; with sites, 1 / the number
@@ -92,12 +93,13 @@ class Filling:
 
     @property
     def inserted(self) -> str:
-        """What fills each site, with a space between two of them; `filling` in the output."""
+        """What fills each site, in the order of their numbers and with a space between two of them;
+        `filling` in the output."""
         text_of_site: dict[int, str] = {}
         for text, site in self.segments_of_sites:
             if site is not None:
                 text_of_site[site] = text_of_site.get(site, "") + text
-        return " ".join(text.strip() for text in text_of_site.values())
+        return " ".join(text.strip() for _, text in sorted(text_of_site.items()))
 
     def to_json(self) -> dict[str, Any]:
         """The filling as an entry of a line of JSON."""

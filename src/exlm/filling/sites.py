@@ -7,6 +7,7 @@ from dataclasses import replace
 from itertools import count, islice
 from math import prod
 
+import numpy as np
 from rdkit import Chem, rdBase
 
 from exlm.data.chemistry import molecule_problem
@@ -45,7 +46,7 @@ def fill_sites(
             yield text.filled()
         else:
             choices = list(islice(filled_choices, len(text.template.masked_texts)))
-            yield _merged(text, choices, text.template.choices)
+            yield _merged(text, choices, text.template)
 
 
 def _with_template(text: InputText, settings: FillSettings) -> InputText:
@@ -62,17 +63,15 @@ def _with_template(text: InputText, settings: FillSettings) -> InputText:
         return replace(text, problem=str(error))
 
 
-def _merged(
-    text: InputText, choices: list[FilledText], lengths_of_choices: list[tuple[int, ...]]
-) -> FilledText:
+def _merged(text: InputText, choices: list[FilledText], template: Template) -> FilledText:
     """The text with the fillings of all its choices of lengths."""
     usable = [choice for choice in choices if choice.problem is None]
     problems = [choice.problem for choice in choices if choice.problem is not None]
     if not usable:
         return text.filled(problem=problems[0])
     fillings: list[Filling] = []
-    for choice, lengths in zip(choices, lengths_of_choices, strict=True):
-        site_of_mask = [site for site, length in enumerate(lengths) for _ in range(length)]
+    for choice, lengths in zip(choices, template.choices, strict=True):
+        site_of_mask = np.repeat(template.numbers_of_sites, lengths).tolist()
         for filling in choice.fillings:
             fillings.append(
                 replace(
@@ -119,7 +118,7 @@ def protein_template(sequence: str, settings: FillSettings) -> Template:
         texts.append(sequence[end : first - 1])
         end = last
     lengths = [range(len(residues), len(residues) + 1) for residues in places]
-    return Template([*texts, sequence[end:]], lengths)
+    return Template([*texts, sequence[end:]], lengths, list(range(len(lengths))))
 
 
 def molecule_template(smiles: str, settings: FillSettings) -> Template:
@@ -141,8 +140,10 @@ def molecule_template(smiles: str, settings: FillSettings) -> Template:
         with_sites, lengths_now = freed(molecule, groups)
     # texts, with the number of a site between two of them
     pieces = SITE.split(to_smiles(with_sites, sampled=settings.samples is not None))
-    lengths = _lengths_of_sites(pieces[1::2], settings.site or [], lengths_now)
-    return Template(pieces[::2], lengths, original, without_points(with_sites))
+    numbers = pieces[1::2]
+    lengths = _lengths_of_sites(numbers, settings.site or [], lengths_now)
+    core = without_points(with_sites)
+    return Template(pieces[::2], lengths, list(map(int, numbers)), original, core)
 
 
 def _lengths_of_sites(

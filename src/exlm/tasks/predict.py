@@ -206,7 +206,7 @@ def _print_evaluation(report: dict[str, Any], in_units: bool) -> None:
     if in_units:
         print(ERRORS_IN_UNITS)
     of_labels = pd.DataFrame(report["labels"]).T
-    undefined = of_labels.columns[of_labels.isna().any()]
+    undefined = of_labels.columns[of_labels.isna().any()].difference(["coverage"], sort=False)
     if len(undefined):
         print(
             f"{' and '.join(undefined)} are means over the labels that have them here; "

@@ -123,9 +123,12 @@ def class_name(cell: Any) -> str:
 
 
 def class_values(names: Sequence[str | int]) -> list[str | int]:
-    """The classes as cells of an output have them: their names, or booleans if the names are False
-    and True."""
-    return [False, True] if list(names) == ["False", "True"] else list(names)
+    """The classes as cells of an output have them: their names, but booleans if the names are False
+    and True, and numbers if all are whole numbers, as class_name makes of 2 and 2.0."""
+    if list(names) == ["False", "True"]:
+        return [False, True]
+    are_numbers = all(re.fullmatch(r"0|-?[1-9]\d{0,17}", str(name)) for name in names)
+    return [int(name) for name in names] if are_numbers else list(names)
 
 
 def find_binary_names(

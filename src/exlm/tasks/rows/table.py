@@ -210,8 +210,9 @@ def _label_columns(
 
 def join_files(files: dict[str, FileRows], config: TaskConfig) -> tuple[FileRows, str, str | None]:
     """The rows of the only file, or of all files by (part, row), and their columns of texts and of
-    second texts. These are found in each file by itself and called as in train. All columns are
-    joined; those that not every file has are filled with ""."""
+    second texts. These are found in each file by itself, also where it lacks the text column that
+    the config names, and called as in train. All columns are joined; those that not every file has
+    are filled with ""."""
     text_columns = _text_columns(files["train"].frame, config, config.dataset)
     if len(files) == 1:
         return files["train"], *text_columns
@@ -219,7 +220,9 @@ def join_files(files: dict[str, FileRows], config: TaskConfig) -> tuple[FileRows
     problems = dict[tuple[str, int], str]()
     for part, file in files.items():
         name = _file_name(config, part)
-        columns = _text_columns(file.frame, config, name)
+        has_other_name = config.pair_column is None and config.text_column not in file.frame
+        to_find = replace(config, text_column=None) if has_other_name else config
+        columns = _text_columns(file.frame, to_find, name)
         if (columns[1] is None) != (text_columns[1] is None):
             raise _difference(files, config, part, "in whether a row has two texts")
         frames[part] = file.frame.rename(columns=dict(zip(columns, text_columns, strict=True)))
