@@ -342,8 +342,8 @@ def test_priors_and_late_expansion_are_filled_as_they_are_evaluated(tmp_path, bo
     is_next = mask_of_state[:, :, None] + 1 == mask_of_state[:, None, :]
     one_each = output.links.masked_fill(~is_next, -torch.inf)
     log_emitting = alignment.log_likelihood(emission, one_each, *lengths)
-    log_kept = alignment.log_likelihood(output.no_emission, one_each, *lengths)
-    log_all = alignment.log_likelihood(output.no_emission, output.links, *lengths)
+    log_kept = alignment.log_likelihood(output.free_emission, one_each, *lengths)
+    log_all = alignment.log_likelihood(output.free_emission, output.links, *lengths)
     assert filled.fillings[0].log_probability == pytest.approx(
         float(log_emitting - log_kept), abs=1e-4
     )

@@ -214,10 +214,13 @@ def test_the_command_survives_kill_9(recipe, whole, tmp_path):
     assert not list(Path(recipe["output"]).glob(".partial-*"))
 
 
-def test_a_finished_run_is_not_repeated(recipe, whole):
+def test_a_finished_run_is_not_repeated(recipe, whole, capsys):
     before = (whole / "model.safetensors").stat().st_mtime_ns
     pretrain_with(recipe, output=str(whole))
     assert (whole / "model.safetensors").stat().st_mtime_ns == before
+    assert "other settings of evaluate" not in capsys.readouterr().err
+    pretrain_with(recipe, output=str(whole), evaluate=EvaluateConfig(passes=[1, 2]))
+    assert "made with other settings of evaluate, and are not made" in capsys.readouterr().err
     with pytest.raises(InputError, match=r"\(seed\): 3 instead of 4"):
         pretrain_with(recipe, output=str(whole), seed=4)
 

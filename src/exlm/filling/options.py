@@ -155,6 +155,8 @@ class FillSettings(FillOptions):
             raise InputError("known_sheet is for a workbook; give it as known, or leave it out")
         if self.keep is not None and self.replace is not None:
             raise InputError("give keep or replace, not both")
+        for entry in self.site or []:
+            parse_lengths(entry.rpartition("=")[2], "site")
         if self.has_sites and (self.states or self.all_paths):
             raise InputError(
                 "states, tokens and free are for texts with masks; leave out site, keep and replace"

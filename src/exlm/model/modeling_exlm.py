@@ -182,16 +182,16 @@ class ExLMModel(ExLMPreTrainedModel):
         positions."""
         device = self.embeddings.weight.device
         without_padding = self.removes_padding(torch.is_autocast_enabled(device.type))
-        without_copies = sequences.unexpanded or sequences
+        unexpanded = sequences.unexpanded or sequences
         unexpanded_layers = self.config.unexpanded_layers
         reads_copies = layer_count > unexpanded_layers
-        stage_input = sequences if reads_copies else without_copies
+        stage_input = sequences if reads_copies else unexpanded
         last = arrange(stage_input, device, without_padding, output_positions, count)
         tables = self._rotary_tables(last, reads_copies)
         inputs = [(replace(last, output_positions=None), tables)] * layer_count
         inputs[-1] = (last, tables)
         if reads_copies and unexpanded_layers > 0:
-            first = arrange(without_copies, device, without_padding)
+            first = arrange(unexpanded, device, without_padding)
             first_tables = self._rotary_tables(first, reads_copies=False)
             inputs[:unexpanded_layers] = [(first, first_tables)] * unexpanded_layers
         return inputs

@@ -52,7 +52,7 @@ class LatticeOutput:
         return self.objective.marginals(self)
 
     @property
-    def no_emission(self) -> Tensor:
+    def free_emission(self) -> Tensor:
         """Log 1, [B, T, N]: every state emits every token, so that the links alone count."""
         return self.links.new_zeros(*self.lattice.targets.shape, self.links.shape[1])
 
@@ -62,7 +62,7 @@ class LatticeOutput:
         the links alone, whatever the targets are."""
         lattice = self.lattice
         visits, _ = alignment.posterior(
-            self.no_emission, self.links, lattice.target_lengths, lattice.state_lengths
+            self.free_emission, self.links, lattice.target_lengths, lattice.state_lengths
         )
         return visits
 
@@ -125,7 +125,7 @@ class ExLM(Objective):
         """The share of the paths' weight: with the emissions of the scored targets, and of none."""
         emission_of_scored = torch.where(scored[:, :, None], output.emission, 0.0)
         emitting_paths = output.log_likelihood(emission_of_scored).double()
-        return emitting_paths - output.log_likelihood(output.no_emission).double()
+        return emitting_paths - output.log_likelihood(output.free_emission).double()
 
 
 class VanillaMLM(Objective):

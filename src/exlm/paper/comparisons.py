@@ -3,7 +3,7 @@ paper our runs show, and the rule by which a difference counts."""
 
 import math
 from collections.abc import Sequence
-from statistics import fmean, variance
+from statistics import variance
 from typing import Any
 
 from exlm.paper.display import CLAIMS, DIGITS, DISPLAY, METHODS, Model, Row, title
@@ -124,15 +124,15 @@ def weighted_sum(means: Means, terms: Sequence[Term]) -> tuple[float, float | No
     """A sum of quantities, and its standard error, pooled over the pre-training seeds of the
     models; None if a model has one seed. Models are independent. Several quantities of the same
     runs are not, so they are added up in every run. The weights of a model differ in sign alone."""
-    total = 0.0
     sums: dict[Model, Any] = {}  # of each run, by its id
     weights = {model: abs(weight) for weight, model, _ in terms}
     for weight, model, quantities in terms:
         values = means.run_by_run(model, *quantities)
-        total += weight * fmean(values)
         sums[model] = sums.get(model, 0) + math.copysign(1, weight) * values
+    # runs that have all quantities
     by_seed = {model: values.dropna() for model, values in sums.items()}
     seeds = {model: len(values) for model, values in by_seed.items()}
+    total = sum(weights[model] * float(values.mean()) for model, values in by_seed.items())
     if min(seeds.values()) < 2:
         return total, None
     squares = sum((seeds[model] - 1) * variance(values) for model, values in by_seed.items())

@@ -11,7 +11,7 @@ from transformers import PreTrainedTokenizerFast
 from exlm.data.batching import MaskedBatches
 from exlm.data.corpus import Corpus
 from exlm.describe.card import write_card
-from exlm.errors import InputError, advising
+from exlm.errors import InputError, advising, note
 from exlm.identity import identity_of
 from exlm.model.masked_lm import ExLMForMaskedLM
 from exlm.ops.loss import LossSum
@@ -96,6 +96,10 @@ def pretrain(
         result = finished_result(directory / RUN_RESULT, "identity", identity, advice)
         if result and damage(directory) is None:
             print(f"{directory} is finished already: {_describe(result, model.has_links)}")
+            before = result["recipe"].get("evaluate", {})
+            now = to_json_types(recipe.evaluate)
+            if any(before.get(name, now[name]) != now[name] for name in now):
+                note("its scores were made with other settings of evaluate, and are not made again")
             return result
         check_positions(data, model, recipe.evaluate.by_masks)
         network = _build(recipe, corpus, tokenizer, device)
@@ -248,9 +252,9 @@ def _describe(result: dict[str, Any], has_links: bool) -> str:
     evaluation = result["evaluation"]
     nll = evaluation["nll"]
     joint_nll = evaluation["joint_nll"]
-    note = ""
+    remark = ""
     if has_links and nll - joint_nll < SMALLEST_TIE:
-        note = (
+        remark = (
             "\nthe links between states tie no masks together: "
             f"joint nll {joint_nll:.4f}, each mask by itself {nll:.4f}; more updates, masks or "
             "states may change that, or the order prior (prior.order, prior.sticky)"
@@ -260,5 +264,5 @@ def _describe(result: dict[str, Any], has_links: bool) -> str:
         f"{result['training_seconds']:.0f} s, "
         f"{result['infeasible']:.0f} training sequences without an alignment\n"
         f"{describe_scores(evaluation)} (perplexity: each masked token by itself; "
-        f"joint perplexity: all masked tokens of a sequence together){note}"
+        f"joint perplexity: all masked tokens of a sequence together){remark}"
     )

@@ -66,7 +66,7 @@ def baseline(
             f"epochs is {epochs}; give at least 1, and only to chemprop or attentivefp"
         )
     resolved_task, _ = resolve(replace(task, dataset=dataset))
-    table_task = read_table(name, resolved_task)
+    table_task = read_baseline_table(name, resolved_task)
     if packages:  # installed before anything is written
         environment(packages)
     else:
@@ -80,7 +80,7 @@ def baseline(
     return run_task(directory, table_task, {"": hyper}, seeds, {"baseline": name}, recipe)
 
 
-def read_table(name: str, config: TaskConfig) -> TableTask:
+def read_baseline_table(name: str, config: TaskConfig) -> TableTask:
     """The labelled table of a config, read for a baseline. InputError if it cannot learn from
     such a table."""
     is_table = find_task_type(config.task_type) is TABLE_TYPE

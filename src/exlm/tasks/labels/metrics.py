@@ -72,8 +72,9 @@ NUMBER_METRICS = _table(
     spearman=Metric(lambda y, p: spearmanr(y, p).statistic if np.ptp(y) and np.ptp(p) else NAN),
     pearson=Metric(lambda y, p: pearsonr(y, p).statistic if np.ptp(y) and np.ptp(p) else NAN),
 )
+_ERRORS = " and ".join(name for name, metric in NUMBER_METRICS.items() if metric.is_error)
 ERRORS_IN_UNITS = (
-    "rmse and mae are means over the labels, "
+    f"{_ERRORS} are means over the labels, "
     "each in units of its standard deviation in the training rows"
 )
 

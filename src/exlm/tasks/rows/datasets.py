@@ -54,7 +54,7 @@ SQUAD = "squad2"
 SQUAD_SIZES: dict[str, int] = _ENTRIES[SQUAD]
 FILES: dict[str, list[str]] = _ENTRIES["files"]
 DECIDED_BY_NAME: list[str] = _ENTRIES["decided_by_name"]
-DEFAULTS: dict[str, dict[str, Any]] = _ENTRIES["defaults"]
+DEFAULT_HYPER: dict[str, dict[str, Any]] = _ENTRIES["defaults"]
 HUB_NUMBER = r"(-0\d*-of-\d+.*)?"  # the hub has train-00000-of-00001.parquet
 FILE_ENDING = HUB_NUMBER + r"\.(csv|json|parquet|tsv|txt)(\.gz|\.xz|\.zst)?"
 
@@ -135,7 +135,7 @@ def fill_in(
 ) -> FinetuneConfig:
     """Fills in the hyper-parameters that were left out: those of the data set, or else the
     defaults."""
-    defaults = DEFAULTS["molecules" if molecules else "text"] | dataset_defaults
+    defaults = DEFAULT_HYPER["molecules" if molecules else "text"] | dataset_defaults
     missing = {name: value for name, value in defaults.items() if getattr(hyper, name) is None}
     return replace(hyper, **missing)
 

@@ -107,7 +107,7 @@ class TextReader:
     on_invalid: OnInvalid = "skip"
 
     @cached_property
-    def excluding(self) -> set[str]:
+    def excluding_problems(self) -> set[str]:
         """The problems for which a row is left out. For the others it is used, with a warning."""
         names = {TOO_LONG} if self.molecules else set[str]()
         if self.on_invalid != "keep":
@@ -166,7 +166,7 @@ class TextReader:
         for name, detail in row_problems(
             texts, len(token_ids), self.max_length, self.molecules, unknown
         ):
-            (problems if name in self.excluding else warnings).append(detail)
+            (problems if name in self.excluding_problems else warnings).append(detail)
         if problems:
             return problems[0], ""
         return "", next(iter(warnings), "")

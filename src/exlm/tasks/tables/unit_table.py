@@ -28,14 +28,17 @@ from exlm.tasks.rows.units import NO_LABEL, RESIDUE, WORD, read_unit_labels, uni
 def load_unit_table(config: TaskConfig, max_length: int) -> TextTable:
     """The table with the class of every unit, at most `max_length` of a text, which are all that a
     model reads; classes are all labels that there are."""
-    rows, text_column, _ = join_files(read_files(config), config)
+    files = read_files(config)
+    rows, text_column, _ = join_files(files, config)
     table = unlabelled_table(rows, config.dataset, text_column)
     label_column, *others = _label_columns(table.frame, config)
     if others or config.pair_column:
         raise InputError(
             "token_classification has one text column and one label column; name no others"
         )
-    check_columns(table.frame, config.dataset, label_column, config.mask_column)
+    for part, file in files.items():
+        where = config.dataset if part == "train" else f"{config.dataset}, {part} part"
+        check_columns(file.frame, where, label_column, config.mask_column)
     check_no_list_as_text(table.frame[label_column], config.dataset)
     cells = table.frame[label_column].fillna("")
     has_lists = any(isinstance(cell, list) for cell in table.frame[table.text_column])
