@@ -63,6 +63,9 @@ def run(block, folder):
     page = folder.with_suffix(".md")
     page.write_text(f"```bash\n{block}```\n")
     for name, *arguments in commands(page, folder):
+        if "--seeds" in arguments and name in TINY:  # may be given once
+            place = arguments.index("--seeds")
+            del arguments[place : place + 2]
         try:
             main([name, *arguments, *TINY.get(name, [])])
         except SystemExit as stop:

@@ -18,7 +18,7 @@ from exlm.data.corpus import corpus_name
 from exlm.identity import DEFAULTS, identity_of
 from exlm.paper.display import DISPLAY, HELD_OUT, METHODS, Model, Row, percent, title, yaml_content
 from exlm.pretrain.settings import ArchitectureConfig, PriorSchedule
-from exlm.tasks.labels.metrics import metric_of
+from exlm.tasks.labels.metrics import is_share
 from exlm.tasks.rows.datasets import GLUE, MOLECULENET, file_task
 
 Json = dict[str, Any]  # the content of a file
@@ -137,7 +137,7 @@ def scored_row(path: Path, result: Json) -> Row | None:
     metric = str(result["metric"])
     part = "test" if "test" in result else "valid"  # the reported one
     is_questions = task_settings.get("task_type") == "question_answering"
-    in_percent = is_questions or metric_of(metric).is_share
+    in_percent = is_questions or is_share(metric)
     digits = 1 if in_percent else 3
     numbers = _task_numbers(result, task, part, is_questions)
     scores = [value for quantity, value, _ in numbers if quantity == task]
@@ -244,7 +244,7 @@ def _task_numbers(result: Json, task: str, main_part: str, is_questions: bool) -
 
 def _factor(metric: str, is_questions: bool) -> float:
     """What a stored score is multiplied by for tables; answers have theirs in percent already."""
-    return 100.0 if metric_of(metric).is_share and not is_questions else 1.0
+    return 100.0 if is_share(metric) and not is_questions else 1.0
 
 
 def _rows_in_words(result: Json, part: str) -> str | int:

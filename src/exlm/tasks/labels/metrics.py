@@ -27,16 +27,10 @@ class Metric:
 
     Attributes:
         score: the function of a label column; a metric of whole texts or answers has none.
-        is_error: whether lower is better. Other scores are at most 1, so that reports show
-            percent."""
+        is_error: whether lower is better."""
 
     score: ScoreFunction = lambda y, p: NAN
     is_error: bool = False
-
-    @property
-    def is_share(self) -> bool:
-        """Whether scores are at most 1."""
-        return not self.is_error
 
 
 METRICS = {ENTITY_F1: Metric()}  # and those of all tables below; one name has one direction
@@ -83,6 +77,11 @@ def metric_of(name: str) -> Metric:
     """What the scores of a metric say; of one that is not in METRICS, as those of answers, only
     that higher is better."""
     return METRICS.get(name, Metric())
+
+
+def is_share(metric: str) -> bool:
+    """Whether the scores of a metric are at most 1, so that reports show percent."""
+    return metric in METRICS and not METRICS[metric].is_error
 
 
 def goodness(score: float | None, metric: str) -> float:
