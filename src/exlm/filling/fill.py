@@ -17,6 +17,7 @@ from tqdm import tqdm
 
 from exlm.data.chemistry import are_molecules, molecule_problem, standardize
 from exlm.data.columns import check_columns, identifier_column
+from exlm.data.drawing import drawing_module
 from exlm.data.frames import as_text, read_file
 from exlm.data.tabular import TableOptions
 from exlm.data.tokenization import alphabet_name
@@ -68,6 +69,8 @@ def fill(
     settings = FillSettings(**options)
     if output:
         check_suffix(output, WRITERS)
+        if output.endswith((".html", ".png")):
+            drawing_module()
         if settings.states and not output.endswith(".jsonl"):
             raise InputError(
                 f"{output} has no place for states; write .jsonl, or leave out output to print them"

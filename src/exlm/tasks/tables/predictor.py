@@ -14,6 +14,7 @@ from transformers import PreTrainedTokenizerFast
 from exlm.data.chemistry import standardize
 from exlm.data.chunks import ROWS, output_path
 from exlm.data.columns import check_columns, listed, match_columns
+from exlm.data.drawing import drawing_module
 from exlm.data.frames import FileRows, read_chunks, read_file
 from exlm.errors import InputError, note
 from exlm.storage.files import RUN_RESULT, read_or_empty
@@ -309,6 +310,8 @@ def check_options(models: Sequence[SeedModel], path: str, options: PredictOption
         )
     if options.explain:
         output_path("", path, options.explain, "", (".html",))
+        if saved_task.molecules:
+            drawing_module()
 
 
 def columns_of_labels(
