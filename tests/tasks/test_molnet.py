@@ -10,7 +10,7 @@ from exlm.storage.tokenizers import load_tokenizer
 from exlm.tasks.config import FinetuneConfig, TaskConfig
 from exlm.tasks.finetune import finetune
 from exlm.tasks.rows.datasets import (
-    DEFAULTS,
+    DEFAULT_HYPER,
     MOLECULENET,
     file_task,
     find_dataset,
@@ -22,7 +22,7 @@ from tests.conftest import read_frame
 
 @pytest.mark.parametrize("name", sorted(MOLECULENET))
 def test_every_set_names_all_hyper_parameters(name):
-    assert MOLECULENET[name].default_hyper.keys() == DEFAULTS["molecules"].keys()
+    assert MOLECULENET[name].default_hyper.keys() == DEFAULT_HYPER["molecules"].keys()
     FinetuneConfig(**MOLECULENET[name].default_hyper)  # refuses values out of range
 
 
