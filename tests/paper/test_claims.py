@@ -221,3 +221,6 @@ def test_differences_within_runs_are_of_runs_that_have_both_numbers():
     means = Means(numbers)
     terms = [(1, model, ["nll"]), (-1, model, ["joint_nll"])]
     assert weighted_sum(means, terms) == (0.0, 0.0)
+    apart = Means([(model, "a", ("nll", 1.0, None)), (model, "b", ("joint_nll", 1.0, None))])
+    total, error = weighted_sum(apart, terms)
+    assert math.isnan(total) and error is None

@@ -104,6 +104,8 @@ def _claim_row(group: RunGroup, claim: str, terms: Sequence[Term]) -> list[Row]:
             return []
         summands.append(f"{weight:+g} × {mean[0]:.{digits}f} {model.description}")
     difference, error = weighted_sum(group.means, terms)
+    if math.isnan(difference):  # no run of a model has all of the numbers
+        return []
     verdict = decide(difference, error, "shows", "does not show")
     # Of one model, they differ by what its links tie.
     nlls = [title("evaluation/nll"), title("evaluation/joint_nll")]
@@ -122,8 +124,9 @@ def _claim_row(group: RunGroup, claim: str, terms: Sequence[Term]) -> list[Row]:
 
 def weighted_sum(means: Means, terms: Sequence[Term]) -> tuple[float, float | None]:
     """A sum of quantities, and its standard error, pooled over the pre-training seeds of the
-    models; None if a model has one seed. Models are independent. Several quantities of the same
-    runs are not, so they are added up in every run. The weights of a model differ in sign alone."""
+    models; None if a model has one seed. The sum is NaN if no run of a model has all of its
+    quantities. Models are independent. Several quantities of the same runs are not, so they are
+    added up in every run. The weights of a model differ in sign alone."""
     sums: dict[Model, Any] = {}  # of each run, by its id
     weights = {model: abs(weight) for weight, model, _ in terms}
     for weight, model, quantities in terms:

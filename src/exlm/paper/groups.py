@@ -161,7 +161,11 @@ def group_runs(all_runs: Runs) -> list[RunGroup]:
     kinds = Counter((run["settings"], run["steps"], run["exlm_only"]) for run in runs)
     groups: dict[frozenset[str], list[Row]] = {}  # by the ids of their runs
     for (settings, steps, exlm_only), _ in kinds.most_common():
-        if any(other[:2] == (settings, steps) and exlm_only < other[2] for other in kinds):
+        has_wider_group = any(
+            (other_settings, other_steps) == (settings, steps) and exlm_only < other_exlm_only
+            for other_settings, other_steps, other_exlm_only in kinds
+        )
+        if has_wider_group:
             continue  # such as MLMs: they are in the groups of the runs that use more settings
         similar = [run for run in runs if run["settings"] == settings]
         similar = [run for run in similar if run["exlm_only"] <= exlm_only]
