@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 import pandas as pd
 import pytest
@@ -21,7 +22,6 @@ from transformers import PreTrainedTokenizerFast
 from exlm import ExLMConfig
 from exlm.data.frames import read_file
 from exlm.data.prepare import prepare
-from exlm.data.tabular import AS_USUAL, TableOptions
 from exlm.data.tokenization import SMILES_PATTERN, smiles_tokenizer
 from exlm.ops import precision
 from exlm.tasks.labels import scores
@@ -49,9 +49,9 @@ MOLECULES = [  # each stays a molecule with an alkyl chain in front
 ]
 
 
-def read_frame(path: str | Path, options: TableOptions = AS_USUAL) -> pd.DataFrame:
+def read_frame(path: str | Path, header: bool = True, **options: Any) -> pd.DataFrame:
     """The rows of a file, also those that must not be used."""
-    return read_file(path, options).frame
+    return read_file(path, header, **options).frame
 
 
 def train_smiles_tokenizer(rows: Iterable[str]) -> PreTrainedTokenizerFast:
