@@ -1,5 +1,5 @@
-"""Texts with cells between separators, as .csv and .tsv files are: what divides the cells, where
-the header line is, what the decimal sign is, and the rows."""
+"""Records of texts with cells between separators, as .csv and .tsv files are; and what divides the
+cells, where the header line is, and what the decimal sign is."""
 
 import csv
 import re
@@ -134,21 +134,19 @@ def find_layout(file: DataFile) -> TableLayout:
     otherwise than all rows."""
     lines = first_lines(file.name)
     named_separator = re.fullmatch('"?sep=([,;\t])"?', lines[0]) if lines else None
-    if named_separator:
-        lines_above = 1
-        separator = named_separator[1]
-    else:
-        comments = list(takewhile(lambda line: line.startswith("# "), lines))
-        lines_above = len(comments)
-        separator = _separator(lines[lines_above:], file)
-        if comments:
-            note_once(
-                f"comments above the table {file.name} are left out (lines: {lines_above}, "
-                f"the first: {comments[0][:80]!r})"
-            )
+    comments = list(takewhile(lambda line: line.startswith("# "), lines))
+    lines_above = 1 if named_separator else len(comments)
     table = lines[lines_above:]
+    # how many cells every line has, by what divides them
+    counts = {mark: [len(row) for row in csv.reader(table, delimiter=mark)] for mark in SEPARATORS}
+    separator = named_separator[1] if named_separator else _separator(counts, file)
+    if comments:
+        note_once(
+            f"comments above the table {file.name} are left out (lines: {lines_above}, "
+            f"the first: {comments[0][:80]!r})"
+        )
     if file.has_names and table:
-        _check_header_line(file.name, table, separator)
+        _check_header_line(file.name, table[0], counts, separator)
     return TableLayout(separator, lines_above, _decimal_sign(table, separator))
 
 
@@ -161,7 +159,7 @@ def _decimal_sign(lines: list[str], separator: str) -> str:
     return "," if has_commas and not has_points else "."
 
 
-def _separator(lines: list[str], file: DataFile) -> str:
+def _separator(counts: dict[str, list[int]], file: DataFile) -> str:
     """The separator that divides the first line of a table, and half of the others or more, into as
     many cells; of several such the one that divides the most lines, or makes the most cells, as
     decimal commas make fewer. If there is none, one that divides the header line and most others,
@@ -169,7 +167,7 @@ def _separator(lines: list[str], file: DataFile) -> str:
     usual = "\t" if file.format == "tsv" else ","
 
     def fit(mark: str) -> tuple[bool, int, int, bool]:
-        header, *rows = _cell_counts(lines, mark) or [0]
+        header, *rows = counts[mark] or [0]
         alike = rows.count(header)
         divided_rows = sum(cells > 1 for cells in rows)
         fits_half = header > 1 and 2 * alike >= len(rows)
@@ -181,19 +179,15 @@ def _separator(lines: list[str], file: DataFile) -> str:
     return max(SEPARATORS, key=fit)
 
 
-def _cell_counts(lines: list[str], separator: str) -> list[int]:
-    """How many cells every row in these lines has."""
-    return [len(row) for row in csv.reader(lines, delimiter=separator)]
-
-
-def _check_header_line(name: str, lines: list[str], separator: str) -> None:
-    """InputError if a header line, the first of these, is divided otherwise than all rows."""
-    if NAMES_BETWEEN_SPACES.fullmatch(lines[0]):
+def _check_header_line(
+    name: str, header: str, counts: dict[str, list[int]], separator: str
+) -> None:
+    """InputError if the header line of the file `name` is divided otherwise than all rows."""
+    if NAMES_BETWEEN_SPACES.fullmatch(header):
         raise InputError(
             f"{name}: there are spaces between the names in its header line; put commas or tabs "
             'between all cells (in R: sep = "\\t", row.names = FALSE)'
         )
-    counts = {mark: _cell_counts(lines, mark) for mark in SEPARATORS}
     names, *cells = counts[separator]
     if not cells:
         return

@@ -11,20 +11,10 @@ from exlm.data.files import COMPRESSIONS, STANDARD_INPUT, first_lines, plain_suf
 from exlm.errors import InputError
 
 # The format of a file, by the ending of its name
-SUFFIXES = {
-    ".smi": "smi",
-    ".txt": "txt",
-    ".csv": "csv",
-    ".tsv": "tsv",
-    ".jsonl": "jsonl",
-    ".fasta": "fasta",
-    ".conll": "conll",
-    ".sdf": "sdf",
-    ".xlsx": "xlsx",
-    ".parquet": "parquet",
-    **dict.fromkeys([".fa", ".faa", ".fas", ".fna", ".ffn", ".pep"], "fasta"),
-    ".conllu": "conll",
-}
+NAMES = ("smi", "txt", "csv", "tsv", "jsonl", "fasta", "conll", "sdf", "xlsx", "parquet")
+SUFFIXES = {f".{name}": name for name in NAMES}
+SUFFIXES |= dict.fromkeys([".fa", ".faa", ".fas", ".fna", ".ffn", ".pep"], "fasta")
+SUFFIXES |= {".conllu": "conll"}
 READABLE = (  # for messages
     f"{', '.join(SUFFIXES)} file (those of text may be compressed: {', '.join(COMPRESSIONS)})"
 )

@@ -28,8 +28,8 @@ def _lines(file: DataFile) -> Iterator[Record]:
 
 def _smi(file: DataFile) -> Iterator[Record]:
     for line in text_lines(file.name):
-        words = line.strip().split(maxsplit=1)
-        yield Record({"smiles": "".join(words[:1]), "name": "".join(words[1:])})
+        fields = line.strip().split(maxsplit=1)
+        yield Record({"smiles": "".join(fields[:1]), "name": "".join(fields[1:])})
 
 
 def _jsonl(file: DataFile) -> Iterator[Record]:

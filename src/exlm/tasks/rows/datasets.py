@@ -184,16 +184,16 @@ def departures(config: TaskConfig, table: TextTable, usable: int) -> list[str]:
 
 
 def size_departures(
-    sizes: dict[str, int], published: dict[str, int], unit: str, owner: str
+    sizes: dict[str, int], published: dict[str, int], noun: str, owner: str
 ) -> list[str]:
-    """Which parts are missing, or differ in their number of rows from the published ones of
-    `owner` by more than a thousandth."""
+    """Which parts are missing, or differ by more than a thousandth in their number of rows from the
+    published ones of `owner`. `noun` says what rows are called."""
     result = []
     for part, size in published.items():
         if part not in sizes:
             result.append(f"{part} is missing")
         elif _differs(sizes[part], size):
-            result.append(f"{part} has {sizes[part]:,} {unit}, {owner} has {size:,}")
+            result.append(f"{part} has {sizes[part]:,} {noun}, {owner} has {size:,}")
     return result
 
 
