@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 import pandas as pd
 
-from exlm.data.columns import MISSING_TEXTS, choose_column
+from exlm.data.columns import choose_column, clean_text
 from exlm.data.files import STANDARD_INPUT
 from exlm.data.formats import READABLE, DataFile, data_files, format_of, is_hub_name
 from exlm.data.frames import as_text, read_frames
@@ -114,8 +114,7 @@ def texts_and_problems(file: DataFile, text_column: str | None = None) -> Iterat
 def _text_of(cell: Any, where: str) -> str:
     """A cell as text, "" if there is none; InputError if it is something else."""
     if isinstance(cell, str):
-        text = cell.strip()
-        return "" if text in MISSING_TEXTS else text
+        return clean_text(cell)
     if as_text(cell) is None:
         return ""
     raise InputError(f"{where}: {cell!r} is not text; choose another column with text_column")
