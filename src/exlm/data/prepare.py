@@ -87,9 +87,9 @@ def prepare(
     if prepare_options.on_invalid is None:
         by_default: OnInvalid = "keep" if prepare_options.packed else "skip"
         prepare_options = replace(prepare_options, on_invalid=by_default)
-    files, ignored_files = find_files(inputs, prepare_options.header, prepare_options.sheet)
+    sources, ignored_files = find_files(inputs, prepare_options.header, prepare_options.sheet)
     with new_directory(Path(output), overwrite, OVERWRITE_ADVICE) as folder:
-        manifest = _write_corpus(folder, prepare_options, files, ignored_files, workers)
+        manifest = _write_corpus(folder, prepare_options, sources, ignored_files, workers)
         write_json(folder / MANIFEST, manifest)
     print(describe(manifest, output))
     return manifest
