@@ -6,7 +6,6 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 from functools import cache
 from pathlib import Path
-from typing import Any
 
 import pandas as pd
 import pytest
@@ -49,9 +48,9 @@ MOLECULES = [  # each stays a molecule with an alkyl chain in front
 ]
 
 
-def read_frame(path: str | Path, header: bool = True, **options: Any) -> pd.DataFrame:
+def read_frame(path: str | Path, header: bool = True, sheet: str | None = None) -> pd.DataFrame:
     """The rows of a file, also those that must not be used."""
-    return read_file(path, header, **options).frame
+    return read_file(path, header, sheet).frame
 
 
 def train_smiles_tokenizer(rows: Iterable[str]) -> PreTrainedTokenizerFast:

@@ -2,7 +2,7 @@
 
 import csv
 import json
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from itertools import islice
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
@@ -38,15 +38,10 @@ class FileRows(NamedTuple):
         return [self.problems.get(row, "") for row in self.frame.index]
 
 
-def read_file(
-    path: str | Path,
-    header: bool = True,
-    sheet: str | None = None,
-    columns_if_missing: Iterable[str] = (),
-) -> FileRows:
-    """All rows of one file, or of standard input (`-`), as `read_frames` reads them. The arguments
-    are those of a `DataFile`."""
-    [file] = data_files([path], header, sheet, columns_if_missing)
+def read_file(path: str | Path, header: bool = True, sheet: str | None = None) -> FileRows:
+    """All rows of the file of this name, or of standard input (`-`), as `read_frames` reads
+    them."""
+    [file] = data_files([path], header, sheet)
     return read_whole(file)
 
 
