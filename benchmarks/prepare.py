@@ -22,7 +22,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from exlm.data.formats import format_of
-from exlm.data.sources import find_sources, texts_and_problems
+from exlm.data.inputs import find_files, texts_and_problems
 from exlm.storage.files import replacing
 from exlm.storage.runs import machine
 
@@ -46,9 +46,7 @@ def molecules(data: Path, size: int) -> Iterator[str]:
 def texts(data: Path, size: int) -> Iterator[str]:
     """About `size` characters of text."""
     files = sorted(str(path) for path in data.glob("text/pretrain/*") if format_of(path))
-    known = [
-        text for source in find_sources(files)[0] for text, _ in texts_and_problems(source) if text
-    ]
+    known = [text for file in find_files(files)[0] for text, _ in texts_and_problems(file) if text]
     done = 0
     for number in itertools.count():
         text = f"{known[number % len(known)]} It was read {number} times.\n"

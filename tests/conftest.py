@@ -21,7 +21,6 @@ from transformers import PreTrainedTokenizerFast
 from exlm import ExLMConfig
 from exlm.data.frames import read_file
 from exlm.data.prepare import prepare
-from exlm.data.tabular import AS_USUAL, TableOptions
 from exlm.data.tokenization import SMILES_PATTERN, smiles_tokenizer
 from exlm.ops import precision
 from exlm.tasks.labels import scores
@@ -49,9 +48,9 @@ MOLECULES = [  # each stays a molecule with an alkyl chain in front
 ]
 
 
-def read_frame(path: str | Path, options: TableOptions = AS_USUAL) -> pd.DataFrame:
+def read_frame(path: str | Path, header: bool = True, sheet: str | None = None) -> pd.DataFrame:
     """The rows of a file, also those that must not be used."""
-    return read_file(path, options).frame
+    return read_file(path, header, sheet).frame
 
 
 def train_smiles_tokenizer(rows: Iterable[str]) -> PreTrainedTokenizerFast:

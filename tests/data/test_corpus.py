@@ -307,7 +307,7 @@ def test_csv_fields_may_be_long(tmp_path):
 
 
 def test_an_open_quote_does_not_read_the_whole_file(tmp_path, monkeypatch):
-    monkeypatch.setattr("exlm.data.tabular.LONGEST_LINE", 100)
+    monkeypatch.setattr("exlm.data.delimited.LONGEST_LINE", 100)
     file = _write(tmp_path / "in.csv", ["smiles,y", "CC,1", '"CO,2', *["CN,3"] * 100])
     with pytest.raises(
         InputError,
@@ -345,7 +345,7 @@ def test_equal_rows_are_on_the_same_side(tmp_path):
 
 
 def test_result_does_not_depend_on_workers(tmp_path, monkeypatch):
-    monkeypatch.setattr("exlm.data.sources.CHUNK_ROWS", 16)
+    monkeypatch.setattr("exlm.data.inputs.CHUNK_ROWS", 16)
     many = [f"{'C' * n}{end}" for n in range(1, 100) for end in ["O", "N", "("]]
     file = _write(tmp_path / "in.smi", many)
     one = _prepare(file, tmp_path / "one", workers=1)

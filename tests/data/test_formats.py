@@ -16,14 +16,14 @@ import pyarrow.parquet as pq
 import pytest
 from rdkit import Chem
 
-from exlm.data import chunks, files
+from exlm.data import files, outputs
 from exlm.data.chemistry import molecule_problem, standardize
-from exlm.data.chunks import output_layout, output_path
 from exlm.data.columns import choose_column
-from exlm.data.frames import read_chunks, read_file, write_frame
+from exlm.data.formats import DataFile, data_files
+from exlm.data.frames import read_file, read_frames, write_frame
+from exlm.data.inputs import find_files, texts_and_problems
+from exlm.data.outputs import output_layout, output_path
 from exlm.data.prepare import prepare
-from exlm.data.sources import Source, find_sources, texts_and_problems
-from exlm.data.tabular import TableOptions
 from exlm.errors import InputError
 from exlm.tasks.config import TaskConfig
 from exlm.tasks.rows.datasets import read_files
@@ -41,13 +41,13 @@ def write(path, text):
 
 def rows(name, header=True, text_column=None):
     """What `prepare` reads."""
-    [source], _ = find_sources([name], TableOptions(header))
-    return [text for text, _ in texts_and_problems(source, text_column)]
+    [file], _ = find_files([name], header)
+    return [text for text, _ in texts_and_problems(file, text_column)]
 
 
 def texts(name, header=True, text_column=None):
     """What the commands on tables read."""
-    return make_table(read_file(name, TableOptions(header)), name, text_column, []).texts
+    return make_table(read_file(name, header), name, text_column, []).texts
 
 
 def excel(path):
@@ -152,8 +152,8 @@ def test_standard_input_has_lines_or_a_table(monkeypatch, content):
 )
 def test_every_command_takes_a_text_file_for_the_same(tmp_path, content, is_table):
     path = write(tmp_path / "a.txt", content)
-    [source], _ = find_sources([path])
-    assert source.reader == ("tsv" if is_table else "lines")
+    [file], _ = find_files([path])
+    assert file.format == ("tsv" if is_table else "lines")
     assert (list(read_frame(path)) != ["text"]) is is_table
     if not is_table:
         assert texts(path) == rows(path) == content.splitlines()
@@ -398,11 +398,11 @@ def test_a_sheet_is_named_and_can_be_chosen(tmp_path, capsys):
         "the sheet 'Notes' is read; --sheet reads one of the others: IC50"
         in capsys.readouterr().err
     )
-    assert read_frame(path, TableOptions(sheet="IC50"))["smiles"].tolist() == ["CCO"]
+    assert read_frame(path, sheet="IC50")["smiles"].tolist() == ["CCO"]
     with pytest.raises(InputError, match="no sheet 'X'; it has: Notes, IC50"):
-        read_frame(path, TableOptions(sheet="X"))
+        read_frame(path, sheet="X")
     with pytest.raises(InputError, match="a.csv has no sheets; leave out sheet"):
-        read_frame(write(tmp_path / "a.csv", "smiles\nC\n"), TableOptions(sheet="IC50"))
+        read_frame(write(tmp_path / "a.csv", "smiles\nC\n"), sheet="IC50")
 
 
 @pytest.mark.parametrize("quoting", [csv.QUOTE_MINIMAL, csv.QUOTE_ALL, csv.QUOTE_NONNUMERIC])
@@ -585,16 +585,16 @@ def test_a_quote_that_is_not_closed_swallows_no_rows(tmp_path, lines, message):
 def test_an_open_quote_is_found_in_its_line(tmp_path, lines, header, line):
     path = write(tmp_path / "a.csv", "\n".join(lines))
     with pytest.raises(InputError, match=f"a.csv, line {line}: unexpected end of data"):
-        read_frame(path, TableOptions(header))
+        read_frame(path, header)
 
 
 def test_bad_rows_at_the_start_of_a_table_do_not_refuse_it(tmp_path):
     path = write(tmp_path / "a.csv", "smiles,y\nC,1,2\nCC,3,4\nCCC,5\n")
-    tables = list(read_chunks(path, rows=1))
+    tables = list(read_frames(*data_files([path]), rows=1))
     assert [bool(table.problems) for table in tables] == [True, True, False]
     path = write(tmp_path / "b.csv", "smiles,y\nC,1,2\nCC,3,4,5\n")
     with pytest.raises(InputError, match="no row can be used, the first: 3 fields instead of 2"):
-        list(read_chunks(path, rows=1))
+        list(read_frames(*data_files([path]), rows=1))
 
 
 def test_cells_in_quotes_may_have_several_lines(tmp_path):
@@ -618,7 +618,7 @@ def test_words_for_a_missing_text_are_none_for_every_command(tmp_path):
 
 def test_every_command_refuses_the_same_rows(tmp_path):
     path = write(tmp_path / "a.csv", "smiles,name\nCCO,a\n[Na+],[Cl-],salt\nCCN,b\n")
-    rows = list(texts_and_problems(Source(str(path), "csv", None)))
+    rows = list(texts_and_problems(DataFile(str(path), "csv")))
     assert rows == [("CCO", ""), ("", "3 fields instead of 2"), ("CCN", "")]
     assert read_file(path).problems == {1: "3 fields instead of 2"}
 
@@ -640,14 +640,14 @@ def test_jsonl_keeps_every_digit_and_type(tmp_path):
 
 
 def test_whole_numbers_stay_whole_where_a_part_lacks_the_column(tmp_path, monkeypatch):
-    monkeypatch.setattr(chunks, "ROWS", 2)
+    monkeypatch.setattr(outputs, "ROWS", 2)
     source = write(tmp_path / "a.jsonl", '{"x":9007199254740993}\n{"x":2}\n{"y":1}\n{"y":2}\n')
 
     def copy(rows, path):
         write_frame(rows.frame, path)
         return {}
 
-    chunks.write_in_chunks(str(source), TableOptions(), tmp_path / "b.jsonl", {}, copy)
+    outputs.write_by_frames(*data_files([source]), tmp_path / "b.jsonl", {}, copy)
     records = [json.loads(line) for line in (tmp_path / "b.jsonl").read_text().splitlines()]
     assert [record["x"] for record in records] == [9007199254740993, 2, None, None]
 
@@ -801,7 +801,7 @@ def test_a_csv_file_has_the_semicolons_and_the_decimal_sign_of_its_input(
 ):
     path = write(tmp_path / "a.csv", content)
     target = tmp_path / "out.csv"
-    layout = output_layout(path, TableOptions(), target)
+    layout = output_layout(path, True, target)
     table = read_frame(path).assign(score=[0.25, np.nan])
     write_frame(table, target, layout=layout)
     assert target.read_text().splitlines()[1] == first_row
@@ -814,7 +814,7 @@ def test_a_csv_file_has_the_semicolons_and_the_decimal_sign_of_its_input(
 def test_a_table_for_pandas_has_tabs_in_tsv_whatever_the_input_has(tmp_path):
     path = write(tmp_path / "a.csv", GERMAN)
     target = tmp_path / "out.tsv"
-    layout = output_layout(path, TableOptions(), target)
+    layout = output_layout(path, True, target)
     write_frame(read_frame(path).assign(score=0.25), target, layout=layout)
     assert pd.read_csv(target, sep="\t")["score"].tolist() == [0.25, 0.25]
 

@@ -50,7 +50,7 @@ def trained(kind):
 @pytest.fixture
 def text_file(tmp_path, monkeypatch):
     """Paragraphs of documents, read a few rows at a time."""
-    monkeypatch.setattr("exlm.data.sources.CHUNK_ROWS", 7)
+    monkeypatch.setattr("exlm.data.inputs.CHUNK_ROWS", 7)
     path = tmp_path / "in.txt"
     path.write_text("\n\n".join("\n".join(rows) for rows in DOCUMENTS), encoding="utf-8")
     return str(path)

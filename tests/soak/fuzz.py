@@ -20,8 +20,8 @@ from examples.public_tables import molecules
 
 from exlm.data.corpus import Corpus
 from exlm.data.frames import read_file
+from exlm.data.inputs import InputRow, find_files, texts_and_problems
 from exlm.data.rows import PrepareOptions, RowTokenizer
-from exlm.data.sources import Row, find_sources, texts_and_problems
 from exlm.errors import InputError
 from exlm.storage.models import load_model
 from exlm.storage.tokenizers import load_tokenizer
@@ -194,7 +194,7 @@ def smiles(index: int, directory: Path) -> dict[str, Any]:
     ]
 
     def call(texts: list[str], row_tokenizer: RowTokenizer) -> str | None:
-        rows = [Row("x", number, 0, text) for number, text in enumerate(texts, 1)]
+        rows = [InputRow("x", number, 0, text) for number, text in enumerate(texts, 1)]
         found = row_tokenizer(rows)
         lengths = (
             found.examples["length"] if "length" in (found.examples.dtype.names or ()) else None
@@ -231,10 +231,10 @@ def _table(path: Path) -> str | None:
 
 def _texts(path: Path) -> str | None:
     """Reads a file as `exlm prepare` does."""
-    [source], _ = find_sources([str(path)])
+    [file], _ = find_files([str(path)])
     return (
         None
-        if all(isinstance(text, str) for text, _ in texts_and_problems(source))
+        if all(isinstance(text, str) for text, _ in texts_and_problems(file))
         else "a row has no text"
     )
 

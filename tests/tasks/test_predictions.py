@@ -70,7 +70,7 @@ def test_prediction_goes_on_behind_the_parts_that_are_finished(
     whole, cut = tmp_path / f"whole-{name}", tmp_path / name
     one = predicted(*arguments, str(tmp_path / "one.csv"), distance=True)
     monkeypatch.setattr("exlm.tasks.tables.predictor.ROWS", 6)
-    monkeypatch.setattr("exlm.data.chunks.ROWS", 6)
+    monkeypatch.setattr("exlm.data.outputs.ROWS", 6)
     predict(*arguments, str(whole), distance=True)
     made, original = [], OutputMeaning.outputs
 
@@ -283,7 +283,7 @@ def test_every_chunk_is_read_as_the_first_rows_of_its_file(tuned, tmp_path, monk
     (model / "manifest.json").unlink()
     pd.DataFrame({"smiles": ["CCN", "CCO", "CCN", "C1CC"]}).to_csv(tmp_path / "m.csv", index=False)
     monkeypatch.setattr("exlm.tasks.tables.predictor.ROWS", 2)
-    monkeypatch.setattr("exlm.data.chunks.ROWS", 2)
+    monkeypatch.setattr("exlm.data.outputs.ROWS", 2)
     readings = []
     monkeypatch.setattr(
         "exlm.tasks.tables.training_rows._lines",
@@ -345,7 +345,7 @@ def test_columns_that_were_there_stay_and_the_names_of_the_new_ones_are_told(
     tuned, molecules, tmp_path, capsys, monkeypatch
 ):
     monkeypatch.setattr("exlm.tasks.tables.predictor.ROWS", 2)
-    monkeypatch.setattr("exlm.data.chunks.ROWS", 2)
+    monkeypatch.setattr("exlm.data.outputs.ROWS", 2)
     model = str(tuned("binary"))
     table = pd.DataFrame({"smiles": ["OC(=O)CCBr", "C1CC", "BrCCF"]})
     table.assign(**{"predicted nitrogen": 7, "problem": "mine"}).to_csv(

@@ -15,8 +15,8 @@ from rdkit import Chem
 
 from exlm.data.chemistry import are_molecules, contradiction, molecule_problem, standardize
 from exlm.data.columns import match_columns
-from exlm.data.frames import FileRows, read_file, write_frame
-from exlm.data.tabular import TableOptions
+from exlm.data.formats import data_files
+from exlm.data.frames import FileRows, read_file, read_whole, write_frame
 from exlm.data.tokenization import train_text_tokenizer
 from exlm.errors import InputError
 from exlm.tasks.config import TaskConfig
@@ -307,7 +307,8 @@ def test_between_tabs_quotes_are_text_and_bad_rows_are_not_used(tmp_path):
     assert table.problems[2:4] == ["no label", "3 fields instead of 2"]
     assert table.task_type == "binary"
     without_header = write(tmp_path / "c.tsv", "a\tb\nc\td\n")
-    assert len(read_frame(without_header, TableOptions(columns_if_missing=("x", "y")))) == 2
+    [file] = data_files([without_header], columns_if_missing=("x", "y"))
+    assert len(read_whole(file).frame) == 2
 
 
 def test_quotes_that_excel_puts_around_cells_with_commas_are_taken_off(tmp_path):

@@ -23,7 +23,7 @@ from exlm.tasks.encoders.saved_task import SavedTask
 from exlm.tasks.finetune import finetune
 from exlm.tasks.predict import evaluate, predict
 from exlm.tasks.rows.reading import TableTokens, first_tokens
-from exlm.tasks.rows.units import RESIDUE, WORD, read_unit_labels, spelled
+from exlm.tasks.rows.units import RESIDUE, WORD, read_unit_labels, spell_labels
 from exlm.tasks.tables.output_meaning import UnitMeaning
 from exlm.tasks.tables.training import read_table
 from exlm.tasks.tables.unit_table import load_unit_table
@@ -84,8 +84,8 @@ def test_a_mask_says_what_counts():
 
 def test_units_that_were_cut_have_a_mark_that_is_no_label():
     predictions = np.array([[[0.2, 0.8], [0.9, 0.1], [np.nan, np.nan]]])
-    assert spelled(predictions, ["MKV"], ["C", "H"], RESIDUE) == ["HC-"]
-    assert spelled(predictions, ["MKV"], ["-", "H"], RESIDUE) == ["H-?"]
+    assert spell_labels(predictions, ["MKV"], ["C", "H"], RESIDUE) == ["HC-"]
+    assert spell_labels(predictions, ["MKV"], ["-", "H"], RESIDUE) == ["H-?"]
 
 
 def test_a_model_learns_labels_of_residues_and_writes_them_as_strings(biologist, tmp_path, capsys):
@@ -277,7 +277,7 @@ def test_a_part_of_a_table_may_have_no_row_that_can_be_used():
     assert (
         found.shape == (3, 3, 2)
         and np.isnan(found).all()
-        and spelled(found, table.texts, ["H", "E"], RESIDUE) == ["", "", ""]
+        and spell_labels(found, table.texts, ["H", "E"], RESIDUE) == ["", "", ""]
     )
 
 
@@ -342,7 +342,7 @@ def test_no_array_is_longer_than_what_a_model_reads(biologist, tmp_path):
     config = TaskConfig(str(tmp_path / "a.csv"), task_type="token_classification", max_length=30)
     task = read_table(EncoderSource(str(biologist)), config, "cpu")
     assert task.table.labels.shape == task.learn.__self__.tokens.unit_starts.shape == (20, 30)
-    assert spelled(np.zeros((1, 2, 2)), ["MKV"], ["C", "H"], RESIDUE) == ["CC-"]
+    assert spell_labels(np.zeros((1, 2, 2)), ["MKV"], ["C", "H"], RESIDUE) == ["CC-"]
 
 
 def test_spellings_of_a_protein_are_one_text(biologist, tmp_path):
@@ -380,7 +380,7 @@ def test_labels_of_residues_may_have_several_letters():
     predictions = np.full((2, 3, 2), np.nan)
     predictions[0] = [[0, 1], [0, 1], [1, 0]]
     predictions[1, :2] = [[1, 0], [0, 1]]
-    as_texts = spelled(predictions, table.texts, ["CDR1", "FR1"], RESIDUE)
+    as_texts = spell_labels(predictions, table.texts, ["CDR1", "FR1"], RESIDUE)
     assert as_texts == list(map(" ".join, labels_of_rows))
 
 

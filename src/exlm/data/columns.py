@@ -29,6 +29,12 @@ IDENTIFIER = re.compile(r"(.*[ _-])?(?i:id|idx|index|row|cid)|.*[a-z]I[Dd]|Unnam
 MISSING_TEXTS = ("NA", "N/A", "#N/A", "<NA>", "NaN", "nan", "null", "NULL", r"\N")
 
 
+def clean_text(text: str) -> str:
+    """A text without spaces at its ends, "" if it stands for a missing one."""
+    text = text.strip()
+    return "" if text in MISSING_TEXTS else text
+
+
 def choose_column(columns: Iterable[str], text_column: str | None, where: str) -> str:
     """The column `text_column` of the table `where`; without this, the only one with a usual name,
     or the only one. InputError if none fits."""

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from itertools import groupby, islice
 
 from exlm.data.files import first_lines, text_lines
-from exlm.data.tabular import Record, TableOptions
+from exlm.data.formats import DataFile, Record
 from exlm.errors import InputError
 
 LONGEST_SENTENCE = 100_000  # words
@@ -18,18 +18,18 @@ ENTITY_TAG = re.compile(TAG)
 NUMBERED_TAGS = re.compile(rf"^1\s\S+\s{TAG}([ \t].*)?\n2\s\S+\s{TAG}(\s|$)", re.MULTILINE)
 
 
-def read_conll(name: str, options: TableOptions) -> Iterator[Record]:
+def read_conll(file: DataFile) -> Iterator[Record]:
     """Sentences between blank lines: a word in each line and after it its labels, the last of them
     in the column `tags`. Lines before a sentence that begin with # are comments. Of CoNLL-U, with
     numbers before the words, `tags` are the parts of speech (UPOS)."""
-    has_numbers = bool(NUMBERED_TAGS.search("\n".join(first_lines(name))))
-    for is_sentence, group in groupby(text_lines(name), _has_word):
+    has_numbers = bool(NUMBERED_TAGS.search("\n".join(first_lines(file.name))))
+    for is_sentence, group in groupby(text_lines(file.name), _has_word):
         if not is_sentence:
             continue
         lines = list(islice(group, LONGEST_SENTENCE + 1))
         if len(lines) > LONGEST_SENTENCE:
             raise InputError(
-                f"{name}: a sentence has more than {LONGEST_SENTENCE:,} lines; "
+                f"{file.name}: a sentence has more than {LONGEST_SENTENCE:,} lines; "
                 "put a blank line between sentences"
             )
         rows = _without_comments(lines)

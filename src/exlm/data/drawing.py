@@ -32,7 +32,7 @@ def drawing_module() -> Any:
     return rdMolDraw2D
 
 
-def coloured(smiles: str, segments: Sequence[Segment]) -> tuple[Chem.Mol, Colours] | None:
+def colour_atoms(smiles: str, segments: Sequence[Segment]) -> tuple[Chem.Mol, Colours] | None:
     """The molecule, and the colours of the atoms that were filled in: those of segments with a
     number, of their mask or site. None if it is no molecule or empty."""
     molecule = Chem.MolFromSmiles(smiles)
@@ -61,7 +61,7 @@ def atom_starts(smiles: str, molecule: Chem.Mol) -> list[int]:
 def draw_molecule(smiles: str, segments: Sequence[Segment]) -> str | None:
     """The molecule as SVG, with filled-in atoms in the colours of their masks or sites. None if it
     is no molecule or empty."""
-    drawn = coloured(smiles, segments)
+    drawn = colour_atoms(smiles, segments)
     return draw(*drawn) if drawn else None
 
 

@@ -13,13 +13,14 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from exlm.data.columns import check_different, listed
+from exlm.data.delimited import AS_PROGRAMS_WRITE, TableLayout
 from exlm.data.files import note_once, read_errors
-from exlm.data.formats import READERS, check_sheet, reader_name
-from exlm.data.tabular import AS_PROGRAMS_WRITE, AS_USUAL, Record, TableLayout, TableOptions
+from exlm.data.formats import DataFile, Record, data_files
+from exlm.data.records import READERS
 from exlm.errors import InputError, first_line
 from exlm.storage.files import check_suffix, replacing, sync
 
-FORMATS_WITH_TYPES = ("parquet", "jsonl")  # formats in which a missing cell is no empty text
+FORMATS_WITH_TYPES = ("parquet", "jsonl")  # in which a missing cell is no empty text
 LONGEST_CELL = 32767  # characters in a cell of a workbook
 ENDINGS = (".csv", ".tsv", ".jsonl", ".parquet", ".xlsx")  # of tables that are written
 CONTROL = "[\x00-\x08\x0b\x0c\x0e-\x1f]"  # characters that a workbook cannot hold
@@ -37,61 +38,61 @@ class FileRows(NamedTuple):
         return [self.problems.get(row, "") for row in self.frame.index]
 
 
-def read_file(path: str | Path, options: TableOptions = AS_USUAL) -> FileRows:
-    """A whole file in any format of SUFFIXES, or standard input (`-`), as a table.
-
-    Cells of CSV and TSV stay the strings that the file holds ("" where empty), so that they can be
-    written back unchanged; Parquet, JSONL and Excel cells keep their types. Rows with another
-    number of fields than the header are cut or filled up with "" and must not be used.
-
-    InputError for a missing, empty or unreadable file, for two columns with the same name, and if
-    no row may be used."""
-    [whole_file] = read_chunks(path, options)
-    return whole_file
+def read_file(path: str | Path, header: bool = True, sheet: str | None = None) -> FileRows:
+    """All rows of the file of this name, or of standard input (`-`), as `read_frames` reads
+    them."""
+    [file] = data_files([path], header, sheet)
+    return read_whole(file)
 
 
-def read_chunks(
-    path: str | Path,
-    options: TableOptions = AS_USUAL,
-    rows: int | None = None,
-    columns: list[str] | None = None,
-    reader: str | None = None,
+def read_whole(file: DataFile) -> FileRows:
+    """All rows of a file, as `read_frames` reads them."""
+    [rows] = read_frames(file)
+    return rows
+
+
+def read_frames(
+    file: DataFile, rows: int | None = None, columns: list[str] | None = None
 ) -> Iterator[FileRows]:
-    """The table of `read_file` in chunks of at most `rows` rows, in constant memory. The index
-    counts the rows of the file, from 0. Each chunk has the columns that its rows have, or these
-    `columns`. Whether no row may be used shows after the last chunk. `reader` is a key of READERS,
-    where the ending of the name does not say it."""
-    reader = reader or reader_name(path)
-    check_sheet(options.sheet, [path])
+    """The rows of a file, at most `rows` at a time, in constant memory; or all at once.
+
+    The index counts the rows of the file, from 0. Each frame has the columns that its rows have, or
+    these `columns`. Cells of CSV and TSV stay the strings that the file holds ("" where empty), so
+    that they can be written back unchanged; Parquet, JSONL and Excel cells keep their types. Rows
+    with another number of fields than the header are cut or filled up with "" and must not be used.
+
+    InputError for a missing, empty or unreadable file, for two columns with the same name, and,
+    after the last frame, if no row may be used."""
     first_problem = ""
     any_usable = False
-    with read_errors(path):
-        if reader == "parquet":
-            chunks = _parquet_chunks(path, rows)
+    with read_errors(file.name):
+        if file.format == "parquet":
+            frames = _parquet_frames(file.name, rows)
         else:
-            chunks = _record_chunks(READERS[reader](str(path), options), rows, columns)
-        for chunk in chunks:
-            first_problem = first_problem or next(iter(chunk.problems.values()), "")
-            any_usable = any_usable or len(chunk.problems) < len(chunk.frame)
-            if reader not in FORMATS_WITH_TYPES:
-                chunk = chunk._replace(frame=chunk.frame.fillna(""))
-            yield chunk
+            frames = _frames_of_records(READERS[file.format](file), rows, columns)
+        for rows_of_frame in frames:
+            problems = rows_of_frame.problems
+            first_problem = first_problem or next(iter(problems.values()), "")
+            any_usable = any_usable or len(problems) < len(rows_of_frame.frame)
+            if file.format not in FORMATS_WITH_TYPES:
+                rows_of_frame = rows_of_frame._replace(frame=rows_of_frame.frame.fillna(""))
+            yield rows_of_frame
     if first_problem and not any_usable:
         raise InputError(
-            f"{path}: no row can be used, the first: {first_problem}; "
+            f"{file.name}: no row can be used, the first: {first_problem}; "
             "check the separator and the header"
         )
     if not any_usable:
-        raise InputError(f"{path}: holds no data rows")
+        raise InputError(f"{file.name}: holds no data rows")
 
 
-def _parquet_chunks(path: str | Path, rows: int | None) -> Iterator[FileRows]:
+def _parquet_frames(name: str, rows: int | None) -> Iterator[FileRows]:
     """At most `rows` rows of a Parquet file at a time. They do not become records first, because
     columns would lose their types."""
     start = 0
-    with pq.ParquetFile(path) as file:
-        check_different(file.schema_arrow.names, path)
-        _note_class_names(file.schema_arrow, path)
+    with pq.ParquetFile(name) as file:
+        check_different(file.schema_arrow.names, name)
+        _note_class_names(file.schema_arrow, name)
         for table in file.iter_batches(rows) if rows else [file.read()]:
             if len(table):
                 frame = _from_arrow(table)
@@ -100,35 +101,39 @@ def _parquet_chunks(path: str | Path, rows: int | None) -> Iterator[FileRows]:
                 yield FileRows(frame)
 
 
-def _note_class_names(schema: pa.Schema, path: str | Path) -> None:
+def _note_class_names(schema: pa.Schema, name: str) -> None:
     """Says of columns of classes that `datasets` wrote that their numbers are read: their names are
     in the notes of the file alone."""
     notes = json.loads((schema.metadata or {}).get(b"huggingface", b"{}"))
     features = notes.get("info", {}).get("features", {})
-    columns = [name for name, feature in features.items() if '"ClassLabel"' in json.dumps(feature)]
+    columns = [
+        column for column, feature in features.items() if '"ClassLabel"' in json.dumps(feature)
+    ]
     if columns:
         note_once(
-            f"{path} has the numbers of classes in {listed(columns)}, and their names elsewhere, "
+            f"{name} has the numbers of classes in {listed(columns)}, and their names elsewhere, "
             "which is not read; to use the names, write them into the column "
             "(dataset.features[NAME].int2str)"
         )
 
 
-def _record_chunks(
+def _frames_of_records(
     records: Iterator[Record], rows: int | None, columns: list[str] | None
 ) -> Iterator[FileRows]:
     """At most `rows` records at a time, without the blank ones at the end. Whole numbers stay whole
     where some are missing: floats would change the last digits of long ones, such as barcodes."""
     numbered = enumerate(_without_blank_end(records))
-    while chunk := dict(islice(numbered, rows)):
-        cells_of_rows = [record.cells for record in chunk.values()]
+    while records_of_frame := dict(islice(numbered, rows)):
+        cells_of_rows = [record.cells for record in records_of_frame.values()]
         frame = pd.DataFrame(cells_of_rows, columns=columns)
         for name in frame.select_dtypes("float"):
             cells = [cells_of_row.get(name) for cells_of_row in cells_of_rows]
             if all(cell is None or type(cell) is int for cell in cells):
                 frame[name] = pd.Series(cells, dtype=object)
-        frame.index += min(chunk)
-        problems = {row: record.problem for row, record in chunk.items() if record.problem}
+        frame.index += min(records_of_frame)
+        problems = {
+            row: record.problem for row, record in records_of_frame.items() if record.problem
+        }
         yield FileRows(frame, problems)
 
 

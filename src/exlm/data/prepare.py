@@ -19,6 +19,8 @@ from transformers import PreTrainedTokenizerFast
 from exlm import __version__
 from exlm.data.chemistry import FIRST_TEXTS, are_molecules
 from exlm.data.corpus import CORPUS_PARTS, FORMAT_VERSION, SPECIALS, CorpusWriter, describe
+from exlm.data.formats import DataFile
+from exlm.data.inputs import Chunk, chunks_of_rows, find_files
 from exlm.data.packing import pack
 from exlm.data.processes import map_chunks
 from exlm.data.rows import (
@@ -29,8 +31,6 @@ from exlm.data.rows import (
     TokenizedChunk,
     count_tokens,
 )
-from exlm.data.sources import Chunk, Source, chunks_of_rows, find_sources
-from exlm.data.tabular import TableOptions
 from exlm.data.tokenization import (
     ALPHABETS,
     SMILES_PATTERN,
@@ -87,8 +87,7 @@ def prepare(
     if prepare_options.on_invalid is None:
         by_default: OnInvalid = "keep" if prepare_options.packed else "skip"
         prepare_options = replace(prepare_options, on_invalid=by_default)
-    table_options = TableOptions(prepare_options.header, sheet=prepare_options.sheet)
-    sources, ignored_files = find_sources(inputs, table_options)
+    sources, ignored_files = find_files(inputs, prepare_options.header, prepare_options.sheet)
     with new_directory(Path(output), overwrite, OVERWRITE_ADVICE) as folder:
         manifest = _write_corpus(folder, prepare_options, sources, ignored_files, workers)
         write_json(folder / MANIFEST, manifest)
@@ -99,7 +98,7 @@ def prepare(
 def _write_corpus(
     folder: Path,
     options: PrepareOptions,
-    sources: list[Source],
+    sources: list[DataFile],
     ignored_files: list[str],
     workers: int,
 ) -> dict[str, Any]:
@@ -127,7 +126,7 @@ def _write_corpus(
     return {
         "format_version": FORMAT_VERSION,
         "options": asdict(options),
-        "sources": [asdict(source) for source in sources],
+        "sources": [_source_entry(source) for source in sources],
         "ignored_files": len(ignored_files),
         "ignored_for_example": ignored_files[:REPORTED_FILES],
         "counts": {
@@ -145,6 +144,18 @@ def _write_corpus(
         "token_files": writer.shards,
         "versions": {"exlm": __version__, **libraries},
         "files": files,
+    }
+
+
+def _source_entry(file: DataFile) -> dict[str, Any]:
+    """What a manifest says of a file; its size is None for the hub and for standard input."""
+    path = Path(file.name)
+    return {
+        "name": file.name,
+        "reader": file.format,
+        "bytes": path.stat().st_size if path.is_file() else None,
+        "header": file.header,
+        "sheet": file.sheet,
     }
 
 
@@ -208,7 +219,9 @@ def _with_progress(chunks: Iterable[Chunk], title: str) -> Iterator[Chunk]:
             bar.update(len(chunk))
 
 
-def _learn(options: PrepareOptions, sources: list[Source], workers: int) -> PreTrainedTokenizerFast:
+def _learn(
+    options: PrepareOptions, sources: list[DataFile], workers: int
+) -> PreTrainedTokenizerFast:
     """A tokenizer that learned from the rows."""
     chunks = _with_progress(chunks_of_rows(sources, options.text_column), "vocabulary")
     if options.tokenizer != "smiles":
@@ -224,7 +237,7 @@ def _write_examples(
     writer: CorpusWriter,
     options: PrepareOptions,
     tokenizer: PreTrainedTokenizerFast,
-    sources: list[Source],
+    sources: list[DataFile],
     workers: int,
 ) -> tuple[Counter[str], Counter[str]]:
     """Writes examples and invalid rows; returns how many rows there are, by what was done with

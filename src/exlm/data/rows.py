@@ -22,7 +22,7 @@ from exlm.data.chemistry import (
     standardize,
 )
 from exlm.data.corpus import EXAMPLE, SPECIALS
-from exlm.data.sources import Chunk, Row
+from exlm.data.inputs import Chunk, InputRow
 from exlm.data.tokenization import SMILES_PATTERN
 from exlm.errors import InputError, check_at_least, check_choices
 from exlm.randomness import random_bits, uniform
@@ -179,7 +179,7 @@ class RowTokenizer:
                 can_be_kept = problem.name not in (TOO_LONG, UNREADABLE)
                 if self.options.on_invalid != "keep" or not can_be_kept:
                     action = "skipped"
-                invalid.append(InvalidRow(row.source_name, row.number, row.text, *problem, action))
+                invalid.append(InvalidRow(row.file, row.number, row.text, *problem, action))
             if action == "kept":
                 kept.append((row, text, encoding.ids))
         counts = Counter(
@@ -203,7 +203,7 @@ class RowTokenizer:
             counts=counts,
         )
 
-    def _problems(self, row: Row, text: str, token_ids: list[int]) -> Iterator[Problem]:
+    def _problems(self, row: InputRow, text: str, token_ids: list[int]) -> Iterator[Problem]:
         """All problems of a row with this standardized text."""
         if not text:
             yield Problem(UNREADABLE, row.problem)
@@ -222,7 +222,7 @@ class RowTokenizer:
             if decoded != text:
                 yield Problem(NOT_REVERSIBLE, f"decodes to {decoded}")
 
-    def _examples(self, kept: list[tuple[Row, str, list[int]]]) -> np.ndarray:
+    def _examples(self, kept: list[tuple[InputRow, str, list[int]]]) -> np.ndarray:
         """[kept] EXAMPLE, without offsets, from rows with their standardized texts and tokens.
         Texts that are equal for the tokenizer, as those that differ in capitals may be, are in the
         same part."""

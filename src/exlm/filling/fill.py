@@ -19,7 +19,6 @@ from exlm.data.chemistry import are_molecules, molecule_problem, standardize
 from exlm.data.columns import check_columns, identifier_column
 from exlm.data.drawing import drawing_module
 from exlm.data.frames import as_text, read_file
-from exlm.data.tabular import TableOptions
 from exlm.data.tokenization import alphabet_name
 from exlm.errors import InputError, note
 from exlm.filling.filler import Filler
@@ -112,7 +111,7 @@ def _input_texts(texts: list[str], settings: FillSettings) -> list[InputText]:
             if getattr(settings, option) != getattr(FillSettings, option):
                 raise InputError(f"{option} is for the table of --file; leave it out")
         return [InputText(line, text) for line, text in enumerate(texts, 1)]
-    table_rows = read_file(settings.file, TableOptions(settings.header, sheet=settings.sheet))
+    table_rows = read_file(settings.file, settings.header, settings.sheet)
     table = unlabelled_table(table_rows, settings.file, settings.text_column)
     check_columns(table.frame, settings.file, settings.id_column)
     name_column = settings.id_column or identifier_column(table.frame)
@@ -131,7 +130,7 @@ def _read_known(settings: FillSettings) -> set[str] | None:
     file = settings.known
     if file is None:
         return None
-    rows = read_file(file, TableOptions(settings.header, sheet=settings.known_sheet))
+    rows = read_file(file, settings.header, settings.known_sheet)
     text_column = settings.text_column
     if settings.file is not None and text_column not in rows.frame:
         text_column = None  # only `file` has it

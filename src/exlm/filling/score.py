@@ -14,10 +14,9 @@ from scipy.stats import spearmanr
 from torch import Tensor
 from transformers import PreTrainedTokenizerFast
 
-from exlm.data.chunks import output_layout, output_path
 from exlm.data.columns import check_columns, choose_column
 from exlm.data.frames import read_file, with_columns, write_frame
-from exlm.data.tabular import TableOptions
+from exlm.data.outputs import output_layout, output_path
 from exlm.data.tokenization import alphabet_name
 from exlm.errors import InputError
 from exlm.filling import search
@@ -73,8 +72,7 @@ def score(
         sheet: sheet of an .xlsx file; the first where absent.
         device: auto, cpu, cuda or one of several (cuda:1)."""
     target = output_path(model, input, output, "scores.csv", (".csv", ".tsv", ".parquet", ".xlsx"))
-    options = TableOptions(header, sheet=sheet)
-    table = read_file(input, options)
+    table = read_file(input, header, sheet)
     frame = table.frame
     network, tokenizer = load_for_filling(model)
     if alphabet_name(tokenizer.backend_tokenizer) != "protein":
@@ -96,7 +94,7 @@ def score(
     scores, problems = score_mutants(network, tokenizer, mutants)
     columns = {"score": scores[:, 0], "joint_score": scores[:, 1], "problem": problems}
     result = with_columns(frame, columns)
-    layout = output_layout(input, options, target)
+    layout = output_layout(input, header, target)
     write_frame(result, target, layout=layout)
     failed = sum(map(bool, problems))
     print(f"{len(frame) - failed} rows scored, {failed} marked in the column problem: {target}")

@@ -10,7 +10,7 @@ import pandas as pd
 from rdkit import Chem
 from rdkit.Chem import rdDepictor
 
-from exlm.data.drawing import coloured, draw_grid, draw_molecule
+from exlm.data.drawing import colour_atoms, draw_grid, draw_molecule
 from exlm.data.frames import write_frame
 from exlm.errors import InputError
 from exlm.filling.results import FilledText, Filling, Molecule
@@ -88,7 +88,7 @@ def _png(filled_texts: list[FilledText], path: Path, molecules: bool) -> None:
     pictures = []
     legends = []
     for _, filling in _drawable(filled_texts):
-        picture = coloured(filling.text, filling.segments_of_sites)
+        picture = colour_atoms(filling.text, filling.segments_of_sites)
         if picture is not None:
             pictures.append(picture)
             legends.append(f"{filling.inserted}   p {filling.probability:.3g}")

@@ -11,8 +11,8 @@ from transformers import PreTrainedTokenizerFast
 
 from exlm.data.chemistry import Standardize
 from exlm.data.columns import listed
-from exlm.data.formats import HALF_CHARACTER, HALF_CHARACTER_PROBLEM
 from exlm.data.frames import FileRows
+from exlm.data.records import HALF_CHARACTER, HALF_CHARACTER_PROBLEM
 from exlm.errors import InputError
 from exlm.model.modeling_exlm import ExLMModel, Pooling
 from exlm.storage.models import check_model, load_model, longest_text, weight_hash

@@ -9,9 +9,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from transformers import PreTrainedTokenizerFast
 
-from exlm.data import chunks, frames
+from exlm.data import frames, outputs
 from exlm.data.chemistry import Standardize
-from exlm.data.tabular import TableLayout
+from exlm.data.delimited import TableLayout
 from exlm.errors import note
 from exlm.model.modeling_exlm import ExLMModel, Pooling
 from exlm.storage.models import load_model, longest_text, weight_hash
@@ -53,19 +53,19 @@ def embed(
             and charges (`parent`), or not (`none`); where absent, as in the training of the model.
         options: the settings of `ReadOptions`."""
     read_options = ReadOptions(**options)
-    target = chunks.output_path(
+    target = outputs.output_path(
         model, input, output, "embeddings.parquet", (".parquet", ".csv", ".npy")
     )
     network, tokenizer = load_model(model, ExLMModel, layers)
     devices.place_model(network, read_options.device)
     max_length = max_length or longest_text(tokenizer)
-    first_rows = next(frames.read_chunks(input, read_options.table_options, chunks.ROWS))
+    first_rows = next(frames.read_frames(read_options.file(input), outputs.ROWS))
     model_texts = remembered(network.config)
     first = _first_table(first_rows, input, read_options.text_column, pair_column, model_texts)
     reader = reader_for(first, tokenizer, max_length, model_texts, standardize, read_options)
     if reader.molecules and reader.standardize == "none":
         note_spelling(first.texts, input)
-    layout = chunks.output_layout(input, read_options.table_options, target)
+    layout = outputs.output_layout(input, read_options.header, target)
 
     def write(rows: frames.FileRows, path: Path) -> dict[str, int]:
         table = unlabelled_table(rows, input, first.text_column, pair_column)
@@ -84,9 +84,9 @@ def embed(
         "options": {**options, "pair_column": pair_column, "standardize": standardize},
         "weights": weight_hash(model),
     }
-    counts = chunks.write_in_chunks(input, read_options.table_options, target, settings, write)
+    counts = outputs.write_by_frames(read_options.file(input), target, settings, write)
     print(
-        f"{chunks.in_words(counts)}: {target}; "
+        f"{outputs.in_words(counts)}: {target}; "
         f"texts of column {first.text_column!r} (--text_column names another)"
     )
     return target

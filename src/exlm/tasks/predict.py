@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from exlm.data.chunks import in_words, output_layout, output_path, write_in_chunks
 from exlm.data.columns import listed
 from exlm.data.frames import FileRows, write_frame
+from exlm.data.outputs import in_words, output_layout, output_path, write_by_frames
 from exlm.errors import InputError, note
 from exlm.storage.files import GRID_REPORT, read_or_empty, write_json
 from exlm.storage.models import weight_hash
@@ -55,7 +55,7 @@ def predict(
     predict_options = PredictOptions(**options)
     models = _seed_models(model, predict_options)
     predictor = _predictor(models, input, predict_options)
-    layout = output_layout(input, predict_options.table_options, target)
+    layout = output_layout(input, predict_options.header, target)
     if predictor.in_chunks and target.suffix != ".xlsx":  # chunks of a workbook cannot be joined
 
         def write(rows: FileRows, path: Path) -> dict[str, int]:
@@ -71,7 +71,7 @@ def predict(
             ],
             "options": predict_options,
         }
-        counts = write_in_chunks(input, predict_options.table_options, target, settings, write)
+        counts = write_by_frames(predict_options.file(input), target, settings, write)
         print(f"{in_words(counts)}: {target}")
         return target
     predictions = predictor.predict()

@@ -106,7 +106,7 @@ class QuestionPredictor:
         if plain_suffix(self.path) == ".json":
             return answers.reset_index()
         columns = {**answers.drop(columns=["id", "question"])}
-        frame = read_file(self.path, self.options.table_options).frame
+        frame = read_file(self.path, self.options.header, self.options.sheet).frame
         return with_predictions(frame, columns, self.path)
 
     def _scored(

@@ -13,9 +13,8 @@ import yaml
 
 from exlm.data.columns import listed
 from exlm.data.files import path_of, plain_stem, plain_suffix
-from exlm.data.formats import check_sheet, format_of
-from exlm.data.frames import FileRows, read_file
-from exlm.data.tabular import TableOptions
+from exlm.data.formats import data_files
+from exlm.data.frames import FileRows, read_whole
 from exlm.errors import InputError
 from exlm.storage.files import sha256
 from exlm.tasks.config import FinetuneConfig, TaskConfig
@@ -118,16 +117,11 @@ def load_labelled(config: TaskConfig) -> TextTable:
 
 
 def read_files(config: TaskConfig) -> dict[str, FileRows]:
-    """The rows of the file of every part. The sheet is that of workbooks, if there are any."""
-    files = task_files(config)
-    check_sheet(config.sheet, files.values())
+    """The rows of the file of every part."""
+    paths = task_files(config)
     columns_if_missing = GLUE[config.dataset].columns_if_missing if config.dataset in GLUE else ()
-    options = TableOptions(config.header, tuple(columns_if_missing))
-    of_workbooks = options._replace(sheet=config.sheet)
-    return {
-        part: read_file(file, of_workbooks if format_of(file) == "xlsx" else options)
-        for part, file in files.items()
-    }
+    files = data_files(paths.values(), config.header, config.sheet, columns_if_missing)
+    return {part: read_whole(file) for part, file in zip(paths, files, strict=True)}
 
 
 def fill_in(
@@ -190,16 +184,16 @@ def departures(config: TaskConfig, table: TextTable, usable: int) -> list[str]:
 
 
 def size_departures(
-    sizes: dict[str, int], published: dict[str, int], unit: str, owner: str
+    sizes: dict[str, int], published: dict[str, int], noun: str, owner: str
 ) -> list[str]:
-    """Which parts are missing, or differ in their number of rows from the published ones of
-    `owner` by more than a thousandth."""
+    """Which parts are missing, or differ by more than a thousandth in their number of rows from the
+    published ones of `owner`. `noun` says what rows are called."""
     result = []
     for part, size in published.items():
         if part not in sizes:
             result.append(f"{part} is missing")
         elif _differs(sizes[part], size):
-            result.append(f"{part} has {sizes[part]:,} {unit}, {owner} has {size:,}")
+            result.append(f"{part} has {sizes[part]:,} {noun}, {owner} has {size:,}")
     return result
 
 

@@ -22,6 +22,7 @@ from exlm.data.chemistry import (
     standardize,
 )
 from exlm.data.files import note_once
+from exlm.data.formats import DataFile, data_files
 from exlm.data.rows import (
     TOO_LONG,
     UNKNOWN,
@@ -30,7 +31,6 @@ from exlm.data.rows import (
     describe_unknown_words,
     row_problems,
 )
-from exlm.data.tabular import TableOptions
 from exlm.data.tokenization import alphabet_name
 from exlm.errors import check_choices
 from exlm.tasks.encoders.inference import Tokens
@@ -67,10 +67,9 @@ class ReadOptions:
     def __post_init__(self) -> None:
         check_choices(self)
 
-    @property
-    def table_options(self) -> TableOptions:
-        """How a file is read that is a table."""
-        return TableOptions(self.header, sheet=self.sheet)
+    def file(self, name: str) -> DataFile:
+        """The file of this name, as it is to be read."""
+        return data_files([name], self.header, self.sheet)[0]
 
 
 def decide_molecules(

@@ -5,7 +5,7 @@ from typing import Any
 
 import pandas as pd
 
-from exlm.data.columns import MISSING_TEXTS
+from exlm.data.columns import clean_text
 from exlm.data.frames import FileRows
 from exlm.tasks.labels.cells import check_no_list_as_text
 
@@ -59,8 +59,7 @@ def _text(cell: Any) -> str:
     """The text of a cell, "" if it is missing; words are joined by spaces."""
     if isinstance(cell, list):
         return " ".join(map(str, cell))
-    text = "" if cell is None else str(cell).strip()
-    return "" if text in MISSING_TEXTS else text
+    return "" if cell is None else clean_text(str(cell))
 
 
 def first_of_each(messages: Iterable[str], others: Iterable[str]) -> list[str]:

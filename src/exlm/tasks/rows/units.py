@@ -17,7 +17,7 @@ NO_LABEL = str(IGNORED)  # in place of the label of a unit that does not count
 NOT_READ = "-?"  # the first that is no class is in place of the label of a unit that was cut off
 
 
-def units(cells: Iterable[Any], unit_pattern: str) -> list[list[str]]:
+def split_units(cells: Iterable[Any], unit_pattern: str) -> list[list[str]]:
     """The residues or words, or their labels, in every cell, which may be a list of them, "" where
     it has nothing."""
     return [
@@ -38,11 +38,11 @@ def read_unit_labels(
 ) -> tuple[np.ndarray, list[str]]:
     """Class indices of the first `most_units` units [rows, units], NaN where there is no label, and
     the problem of each row, "" if it has none."""
-    texts = units(table.texts, unit_pattern)
-    labels_of_rows = units(table.frame[label_column].fillna(""), unit_pattern)
+    texts = split_units(table.texts, unit_pattern)
+    labels_of_rows = split_units(table.frame[label_column].fillna(""), unit_pattern)
     masks = [["1"] * len(labels) for labels in labels_of_rows]
     if mask_column:
-        masks = units(table.frame[mask_column].fillna(""), unit_pattern)
+        masks = split_units(table.frame[mask_column].fillna(""), unit_pattern)
     index_of = {name: float(index) for index, name in enumerate(class_names)}
     longest = max(map(len, texts))
     indices = np.full((len(texts), min(longest, most_units)), np.nan)
@@ -68,7 +68,7 @@ def read_unit_labels(
     return indices, problems
 
 
-def spelled(
+def spell_labels(
     predictions: np.ndarray, texts: list[str], class_names: Sequence[str], unit_pattern: str
 ) -> list[str]:
     """The most probable labels of every row as one string, from predictions [rows, units, classes],
@@ -81,7 +81,7 @@ def spelled(
     are_letters = unit_pattern == RESIDUE and all(len(name) == 1 for name in class_names)
     space = "" if are_letters else " "
     spelled_rows = []
-    for row, text_units in enumerate(units(texts, unit_pattern)):
+    for row, text_units in enumerate(split_units(texts, unit_pattern)):
         labels_of_row = labels[row, : len(text_units)].tolist()
         labels_of_row += [not_read] * (len(text_units) - len(labels_of_row))
         spelled_rows.append(space.join(labels_of_row) if was_read[row].any() else "")

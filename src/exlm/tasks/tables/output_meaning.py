@@ -21,7 +21,7 @@ from exlm.tasks.labels.label_types import Probabilities
 from exlm.tasks.labels.scores import diverged
 from exlm.tasks.rows.reading import TableTokens
 from exlm.tasks.rows.table import TextTable
-from exlm.tasks.rows.units import read_unit_labels, spelled
+from exlm.tasks.rows.units import read_unit_labels, spell_labels
 from exlm.tasks.tables.certainty import class_sets
 
 
@@ -179,7 +179,7 @@ class UnitMeaning(OutputMeaning):
         """The labels of every row in one string, from predictions [rows, units, classes]."""
         means = np.mean(predictions_of_models, 0)
         unit_pattern = self.saved_task.unit_pattern
-        return {"predicted label": spelled(means, table.texts, self.head_names, unit_pattern)}
+        return {"predicted label": spell_labels(means, table.texts, self.head_names, unit_pattern)}
 
     def read(self, table: TextTable, path: str, label_columns: list[str]) -> tuple[np.ndarray, int]:
         """The classes of the units [rows, units], NaN where a row has no labels that fit; and how

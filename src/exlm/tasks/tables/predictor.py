@@ -12,10 +12,10 @@ from rdkit.DataStructs import ExplicitBitVect
 from transformers import PreTrainedTokenizerFast
 
 from exlm.data.chemistry import standardize
-from exlm.data.chunks import ROWS, output_path
 from exlm.data.columns import check_columns, listed, match_columns
 from exlm.data.drawing import drawing_module
-from exlm.data.frames import FileRows, read_chunks, read_file
+from exlm.data.frames import FileRows, read_file, read_frames
+from exlm.data.outputs import ROWS, output_path
 from exlm.errors import InputError, note
 from exlm.storage.files import RUN_RESULT, read_or_empty
 from exlm.tasks.encoders.loading import SeedModel
@@ -66,7 +66,7 @@ class TablePredictor:
         whether it has molecules. InputError for options that these models do not have."""
         check_options(models, path, options)
         if first_rows is None:
-            first_rows = next(read_chunks(path, options.table_options, ROWS))
+            first_rows = next(read_frames(options.file(path), ROWS))
         frame = first_rows.frame
         saved_task = models[0].saved_task
         label_columns = columns_of_labels(frame, path, options, saved_task.label_columns)
@@ -117,7 +117,7 @@ class TablePredictor:
         """Predictions for some rows of the table, or for all: means over the models, with standard
         deviations; and how they are scored if the table has labels."""
         if rows is None:
-            rows = read_file(self.path, self.options.table_options)
+            rows = read_file(self.path, self.options.header, self.options.sheet)
         table, tokens = self.read(rows)
         by_model = self.predictions_by_model(table, tokens, shows_progress=not self.in_chunks)
         in_training = self._training_texts.rows_in(table)

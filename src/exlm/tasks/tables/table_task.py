@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from exlm.data.chunks import in_words, output_layout
 from exlm.data.columns import listed
-from exlm.data.tabular import TableLayout, TableOptions
+from exlm.data.delimited import TableLayout
+from exlm.data.outputs import in_words, output_layout
 from exlm.errors import InputError, note
 from exlm.tasks.labels.scores import metric_names, score_predictions
 from exlm.tasks.results import RunResult
@@ -177,7 +177,7 @@ def prepare_table(
         identity=_identity(config, table, metric),
         file_sha256=file_hashes(config),
         layout=output_layout(
-            str(task_files(config)["train"]), TableOptions(config.header), Path("predictions.csv")
+            str(task_files(config)["train"]), config.header, Path("predictions.csv")
         ),
         learn=learn,
     )

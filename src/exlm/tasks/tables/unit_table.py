@@ -22,7 +22,7 @@ from exlm.tasks.labels.column_labels import MAX_INFERRED_CLASSES
 from exlm.tasks.rows.datasets import read_files
 from exlm.tasks.rows.table import TextTable, join_files, unlabelled_table
 from exlm.tasks.rows.texts import first_of_each
-from exlm.tasks.rows.units import NO_LABEL, RESIDUE, WORD, read_unit_labels, units
+from exlm.tasks.rows.units import NO_LABEL, RESIDUE, WORD, read_unit_labels, split_units
 
 
 def load_unit_table(config: TaskConfig, max_length: int) -> TextTable:
@@ -43,7 +43,7 @@ def load_unit_table(config: TaskConfig, max_length: int) -> TextTable:
     cells = table.frame[label_column].fillna("")
     has_lists = any(isinstance(cell, list) for cell in table.frame[table.text_column])
     unit = WORD if has_lists else _unit_of(table.texts, cells)
-    classes = sorted({*chain.from_iterable(units(cells, unit))} - {NO_LABEL, ""})
+    classes = sorted({*chain.from_iterable(split_units(cells, unit))} - {NO_LABEL, ""})
     _check_classes(classes, config)
     labels, label_problems = read_unit_labels(
         table, label_column, config.mask_column, unit, classes, max_length
@@ -80,8 +80,8 @@ def _check_classes(classes: list[str], config: TaskConfig) -> None:
 def _unit_of(texts: Sequence[str], labels: pd.Series) -> str:
     """Words, if most texts of several words have as many labels; else residues, since one blank in
     a protein makes no words of all."""
-    words = np.array([*map(len, units(texts, WORD))])
-    word_labels = np.array([*map(len, units(labels, WORD))])
+    words = np.array([*map(len, split_units(texts, WORD))])
+    word_labels = np.array([*map(len, split_units(labels, WORD))])
     several = words > 1
     are_words = several.any() and (words == word_labels)[several].mean() > 0.5
     return WORD if are_words else RESIDUE

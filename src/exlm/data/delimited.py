@@ -1,5 +1,5 @@
-"""Texts with cells between separators, as .csv and .tsv files are: what divides the cells, where
-the header line is, what the decimal sign is, and the rows."""
+"""Records of texts with cells between separators, as .csv and .tsv files are; and what divides the
+cells, where the header line is, and what the decimal sign is."""
 
 import csv
 import re
@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 
 from exlm.data.columns import check_different
 from exlm.data.files import LONGEST_LINE, first_lines, note_once, text_lines
+from exlm.data.formats import DataFile, Record
 from exlm.errors import InputError
 
 SEPARATORS = {",": "commas", ";": "semicolons", "\t": "tabs", "|": "bars"}
@@ -16,30 +17,6 @@ SEPARATORS = {",": "commas", ";": "semicolons", "\t": "tabs", "|": "bars"}
 NAMES_BETWEEN_SPACES = re.compile(r'"[^"]*"( "[^"]*")+')
 DECIMAL_COMMA = re.compile(r"-?(\d+|\d{1,3}(\.\d{3})+),\d+%?")
 DECIMAL_POINT = re.compile(r"-?\d+\.\d+%?")
-
-
-class TableOptions(NamedTuple):
-    """What is known of a table before it is read."""
-
-    header: bool = True  # whether it has a header line
-    # names of the columns where the header line is missing
-    columns_if_missing: tuple[str, ...] = ()
-    sheet: str | None = None  # name of a sheet of a workbook; the first where absent
-
-    @property
-    def has_names(self) -> bool:
-        """Whether a table certainly begins with the names of its columns."""
-        return self.header and not self.columns_if_missing
-
-
-AS_USUAL = TableOptions()
-
-
-class Record(NamedTuple):
-    """A row of a file."""
-
-    cells: dict[Any, Any]  # by the name of the column; empty if the line is blank
-    problem: str = ""  # why the row should not be used
 
 
 class TableLayout(NamedTuple):
@@ -54,18 +31,17 @@ class TableLayout(NamedTuple):
 AS_PROGRAMS_WRITE = TableLayout()
 
 
-def read_csv(name: str, options: TableOptions, usual: str = ",") -> Iterator[Record]:
-    """The rows of a text with cells between separators, `usual` ones if its first lines do not say
-    otherwise."""
+def read_delimited(file: DataFile) -> Iterator[Record]:
+    """The records of a .csv or .tsv file."""
     csv.field_size_limit(LONGEST_LINE)  # Python's own limit is lower
-    layout = find_layout(name, usual, options.has_names)
+    layout = find_layout(file)
     # Columns are given for files of GLUE, in which quotes are part of the text.
     has_tabs = layout.separator == "\t"
-    is_plain = has_tabs and (options.columns_if_missing or not _quotes_enclose_cells(name))
-    rows = _unquoted_rows(name) if is_plain else _csv_rows(name, layout.separator)
+    is_plain = has_tabs and (file.columns_if_missing or not _quotes_enclose_cells(file.name))
+    rows = _unquoted_rows(file.name) if is_plain else _csv_rows(file.name, layout.separator)
     for _ in range(layout.lines_above):
         next(filter(None, rows), None)
-    return records_of(rows, options, name)
+    return records_of(rows, file)
 
 
 def _quotes_enclose_cells(name: str) -> bool:
@@ -114,14 +90,14 @@ def _unquoted_rows(name: str) -> Iterator[list[str]]:
         yield line.split("\t") if line else []
 
 
-def records_of(rows: Iterator[list[Any]], options: TableOptions, name: str) -> Iterator[Record]:
+def records_of(rows: Iterator[list[Any]], file: DataFile) -> Iterator[Record]:
     """Rows of cells as records. Missing cells at the end of a row are "", and the rows that have
     some are counted in a note; a row with more cells than the first has a problem."""
     first = next(filter(None, rows), None)
     if first is None:
         return
-    columns, first_is_data = _columns(first, options)
-    check_different(columns, name)
+    columns, first_is_data = _columns(first, file)
+    check_different(columns, file.name)
     if first_is_data:
         rows = chain([first], rows)
     short_rows = 0
@@ -138,41 +114,39 @@ def records_of(rows: Iterator[list[Any]], options: TableOptions, name: str) -> I
         yield Record(dict(zip_longest(columns, cells[: len(columns)], fillvalue="")), problem)
     if short_rows:
         note_once(
-            f"rows of {name} that have fewer than {len(columns)} cells: {short_rows}; "
+            f"rows of {file.name} that have fewer than {len(columns)} cells: {short_rows}; "
             "those that are missing at their ends are read as empty"
         )
 
 
-def _columns(first: list[Any], options: TableOptions) -> tuple[list[str], bool]:
+def _columns(first: list[Any], file: DataFile) -> tuple[list[str], bool]:
     """The names of a table's columns, and whether its first row is data already."""
-    if not options.header:
+    if not file.header:
         return [f"column {i}" for i in range(1, len(first) + 1)], True
-    if options.columns_if_missing and set(options.columns_if_missing).isdisjoint(first):
-        return list(options.columns_if_missing), True
+    if file.columns_if_missing and set(file.columns_if_missing).isdisjoint(first):
+        return list(file.columns_if_missing), True
     return [str(cell) or f"Unnamed: {i}" for i, cell in enumerate(first)], False
 
 
-def find_layout(name: str, usual: str, has_names: bool) -> TableLayout:
-    """How the text of a file is divided; `has_names`: the table has a header line. Above it may
-    stand `sep=;`, as Excel writes it, or comments: lines that begin with # and a space. InputError
-    if the header line is divided otherwise than all rows."""
-    lines = first_lines(name)
+def find_layout(file: DataFile) -> TableLayout:
+    """How the text of a file is divided. Above the table may stand `sep=;`, as Excel writes it, or
+    comments: lines that begin with # and a space. InputError if the header line is divided
+    otherwise than all rows."""
+    lines = first_lines(file.name)
     named_separator = re.fullmatch('"?sep=([,;\t])"?', lines[0]) if lines else None
-    if named_separator:
-        lines_above = 1
-        separator = named_separator[1]
-    else:
-        comments = list(takewhile(lambda line: line.startswith("# "), lines))
-        lines_above = len(comments)
-        separator = _separator(lines[lines_above:], usual, has_names)
-        if comments:
-            note_once(
-                f"comments above the table {name} are left out (lines: {lines_above}, the first: "
-                f"{comments[0][:80]!r})"
-            )
+    comments = list(takewhile(lambda line: line.startswith("# "), lines))
+    lines_above = 1 if named_separator else len(comments)
     table = lines[lines_above:]
-    if has_names and table:
-        _check_header_line(name, table, separator)
+    # how many cells every line has, by what divides them
+    counts = {mark: [len(row) for row in csv.reader(table, delimiter=mark)] for mark in SEPARATORS}
+    separator = named_separator[1] if named_separator else _separator(counts, file)
+    if comments:
+        note_once(
+            f"comments above the table {file.name} are left out (lines: {lines_above}, "
+            f"the first: {comments[0][:80]!r})"
+        )
+    if file.has_names and table:
+        _check_header_line(file.name, table[0], counts, separator)
     return TableLayout(separator, lines_above, _decimal_sign(table, separator))
 
 
@@ -185,18 +159,19 @@ def _decimal_sign(lines: list[str], separator: str) -> str:
     return "," if has_commas and not has_points else "."
 
 
-def _separator(lines: list[str], usual: str, has_names: bool) -> str:
+def _separator(counts: dict[str, list[int]], file: DataFile) -> str:
     """The separator that divides the first line of a table, and half of the others or more, into as
     many cells; of several such the one that divides the most lines, or makes the most cells, as
     decimal commas make fewer. If there is none, one that divides the header line and most others,
-    or else the usual one."""
+    or else the usual one of the format."""
+    usual = "\t" if file.format == "tsv" else ","
 
     def fit(mark: str) -> tuple[bool, int, int, bool]:
-        header, *rows = _cell_counts(lines, mark) or [0]
+        header, *rows = counts[mark] or [0]
         alike = rows.count(header)
         divided_rows = sum(cells > 1 for cells in rows)
         fits_half = header > 1 and 2 * alike >= len(rows)
-        fits_header = header > 1 and has_names and 2 * divided_rows > len(rows)
+        fits_header = header > 1 and file.has_names and 2 * divided_rows > len(rows)
         if fits_half or fits_header:
             return fits_half, alike, header, mark == usual
         return False, 0, 0, mark == usual
@@ -204,19 +179,15 @@ def _separator(lines: list[str], usual: str, has_names: bool) -> str:
     return max(SEPARATORS, key=fit)
 
 
-def _cell_counts(lines: list[str], separator: str) -> list[int]:
-    """How many cells every row in these lines has."""
-    return [len(row) for row in csv.reader(lines, delimiter=separator)]
-
-
-def _check_header_line(name: str, lines: list[str], separator: str) -> None:
-    """InputError if a header line, the first of these, is divided otherwise than all rows."""
-    if NAMES_BETWEEN_SPACES.fullmatch(lines[0]):
+def _check_header_line(
+    name: str, header: str, counts: dict[str, list[int]], separator: str
+) -> None:
+    """InputError if the header line of the file `name` is divided otherwise than all rows."""
+    if NAMES_BETWEEN_SPACES.fullmatch(header):
         raise InputError(
             f"{name}: there are spaces between the names in its header line; put commas or tabs "
             'between all cells (in R: sep = "\\t", row.names = FALSE)'
         )
-    counts = {mark: _cell_counts(lines, mark) for mark in SEPARATORS}
     names, *cells = counts[separator]
     if not cells:
         return

@@ -1,5 +1,5 @@
-"""Results for the rows of a file, made a chunk at a time in constant memory, kept if the command is
-interrupted, and joined at the end."""
+"""Where results for the rows of a file are written, and how: some rows at a time in constant
+memory, kept if the command is interrupted, and joined at the end."""
 
 import os
 import shutil
@@ -13,10 +13,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from exlm.data.delimited import AS_PROGRAMS_WRITE, TableLayout, find_layout
 from exlm.data.files import STANDARD_INPUT, path_of, read_errors
-from exlm.data.formats import format_of
-from exlm.data.frames import FileRows, as_text, read_chunks
-from exlm.data.tabular import AS_PROGRAMS_WRITE, TableLayout, TableOptions, find_layout
+from exlm.data.formats import DataFile, data_files, format_of
+from exlm.data.frames import FileRows, as_text, read_frames
 from exlm.errors import InputError, import_optional, note
 from exlm.storage.files import (
     check_suffix,
@@ -29,7 +29,7 @@ from exlm.storage.files import (
 )
 from exlm.storage.runs import resumable_directory
 
-ROWS = 10_000  # the most rows of a chunk
+ROWS = 10_000  # the most rows of a frame
 
 
 def output_path(
@@ -62,15 +62,16 @@ def output_path(
     return target
 
 
-def output_layout(input: str, options: TableOptions, target: Path) -> TableLayout:
+def output_layout(input: str, header: bool, target: Path) -> TableLayout:
     """How the .csv file `target` is divided that has the rows of the file `input`: by semicolons,
     if those divide the input, and then with its decimal sign. So the program that wrote the input
     reads both alike. A note says if the sign is a point, because most programs that write
     semicolons expect commas."""
     if target.suffix != ".csv" or format_of(input) not in ("csv", "tsv"):
         return AS_PROGRAMS_WRITE
+    [file] = data_files([input], header)
     with read_errors(input):
-        layout = find_layout(input, ",", options.has_names)
+        layout = find_layout(file)
     if layout.separator != ";":
         return AS_PROGRAMS_WRITE
     if layout.decimal == ".":
@@ -81,9 +82,8 @@ def output_layout(input: str, options: TableOptions, target: Path) -> TableLayou
     return layout
 
 
-def write_in_chunks(
-    input: str,
-    options: TableOptions,
+def write_by_frames(
+    input: DataFile,
     target: Path,
     settings: dict[str, Any],
     write: Callable[[FileRows, Path], dict[str, int]],
@@ -92,33 +92,33 @@ def write_in_chunks(
     columns: `write` writes the results for some of them to a file, and returns how many rows there
     are of every kind.
 
-    The chunks are joined at the end: Parquet files to one, others byte by byte. A chunk of a .npy
-    file is the numbers alone, float32. A command that was interrupted goes on after the chunks
+    These pieces are joined at the end: Parquet files to one, others byte by byte. A piece of a .npy
+    file is the numbers alone, float32. A command that was interrupted goes on after the pieces
     that are finished, if input and `settings` are the same. Returns the sums of what `write`
     returns."""
-    identity = {**settings, "input": sha256(path_of(input)), "rows_of_a_chunk": ROWS}
+    identity = {**settings, "input": sha256(path_of(input.name)), "rows_of_a_chunk": ROWS}
     unfinished = target.with_name(f".unfinished-{target.name}")
     with resumable_directory(unfinished, to_json_types(identity)) as folder:
-        names = chain.from_iterable(chunk.frame for chunk in read_chunks(input, options, ROWS))
+        names = chain.from_iterable(rows.frame for rows in read_frames(input, ROWS))
         columns: list[Any] = list(dict.fromkeys(names))
-        files: list[Path] = []
+        pieces: list[Path] = []
         counts = Counter[str]()
-        rows = 0
-        for chunk in read_chunks(input, options, ROWS, columns):
-            file = folder / f"{rows}{target.suffix}"
-            done_file = file.with_suffix(".json")  # is written when the chunk is whole
+        total = 0
+        for rows in read_frames(input, ROWS, columns):
+            piece = folder / f"{total}{target.suffix}"
+            done_file = piece.with_suffix(".json")  # is written when the piece is whole
             if not done_file.exists():
-                counts_of_chunk = write(chunk, file)
-                sync(file)
-                write_json(done_file, counts_of_chunk)
-            files.append(file)
+                counts_of_piece = write(rows, piece)
+                sync(piece)
+                write_json(done_file, counts_of_piece)
+            pieces.append(piece)
             counts.update(read_or_empty(done_file))
-            rows += len(chunk.frame)
+            total += len(rows.frame)
         with replacing(target) as whole:
             if target.suffix == ".parquet":
-                _join_tables(files, whole)
+                _join_tables(pieces, whole)
             else:
-                _join_bytes(files, whole, rows)
+                _join_bytes(pieces, whole, total)
     return dict(counts)
 
 
@@ -127,36 +127,36 @@ def in_words(counts: dict[str, int]) -> str:
     return ", ".join(f"{count} {kind}" for kind, count in counts.items())
 
 
-def _join_bytes(chunks: Sequence[Path], whole: Path, rows: int) -> None:
+def _join_bytes(pieces: Sequence[Path], whole: Path, rows: int) -> None:
     with whole.open("wb") as file:
         if whole.suffix == ".npy":
-            width = sum(chunk.stat().st_size for chunk in chunks) // (4 * rows)
+            width = sum(piece.stat().st_size for piece in pieces) // (4 * rows)
             header = {"descr": "<f4", "fortran_order": False, "shape": (rows, width)}
             np.lib.format.write_array_header_1_0(file, header)
-        for chunk in chunks:
-            with chunk.open("rb") as content:
+        for piece in pieces:
+            with piece.open("rb") as content:
                 shutil.copyfileobj(content, file)
 
 
-def _join_tables(chunks: Sequence[Path], whole: Path) -> None:
-    """Where the types of a column differ between the chunks, it gets one that holds all of them, or
+def _join_tables(pieces: Sequence[Path], whole: Path) -> None:
+    """Where the types of a column differ between the pieces, it gets one that holds all of them, or
     strings."""
-    schemas = [pq.read_schema(chunk) for chunk in chunks]
+    schemas = [pq.read_schema(piece) for piece in pieces]
     schema = schemas[0]
     if any(other != schema for other in schemas):
         names = schema.names
         types = [_common_type([other.field(name).type for other in schemas]) for name in names]
         schema = pa.schema(list(zip(names, types, strict=True)))
     with pq.ParquetWriter(whole, schema) as writer:
-        for chunk in chunks:
-            table = pq.read_table(chunk)
+        for piece in pieces:
+            table = pq.read_table(piece)
             columns = [_as_type(table[field.name], field.type) for field in schema]
             writer.write_table(pa.table(columns, schema=schema))
 
 
 def _common_type(types: Sequence[pa.DataType]) -> pa.DataType:
     """A type that holds the cells of all these types; strings, if there is no other."""
-    schemas = [pa.schema([("cells", type_of_chunk)]) for type_of_chunk in types]
+    schemas = [pa.schema([("cells", type_of_piece)]) for type_of_piece in types]
     try:
         return pa.unify_schemas(schemas, promote_options="permissive").field("cells").type
     except pa.ArrowException:
