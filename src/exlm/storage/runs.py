@@ -9,14 +9,12 @@ import platform
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
 import torch
 from filelock import FileLock, Timeout
 
-from exlm import __version__
 from exlm.errors import InputError
 from exlm.identity import complete, first_difference
 from exlm.storage.files import read_or_empty, to_json_types, write_json
@@ -120,12 +118,3 @@ def machine() -> dict[str, Any]:
         "torch": torch.__version__,
         "threads": torch.get_num_threads(),
     }
-
-
-def doctor() -> dict[str, str]:
-    """Prints what a report of a bug should have: versions, processor, device, threads."""
-    facts = {"exlm": __version__, **{name: version(name) for name in ("transformers", "rdkit")}}
-    facts |= {name: str(value) for name, value in machine().items()}
-    for name, value in facts.items():
-        print(f"{name:12}  {value}")
-    return facts
