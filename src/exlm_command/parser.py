@@ -18,6 +18,7 @@ from jsonargparse import ActionConfigFile, ArgumentParser, get_loader, set_loade
 from safetensors import SafetensorError
 
 from exlm.errors import InputError, Interrupted, TrainingStopped
+from exlm.upgrades import upgrade_recipe
 from exlm_command.commands import COMMANDS, CommandLineError, did_you_mean, function_of, similar
 
 _load_yaml = get_loader("yaml")
@@ -27,8 +28,8 @@ def _load(text: str) -> Any:
     """A value or a recipe in YAML. A value is text if YAML reads nothing in it: `#activity` is the
     name of a column."""
     value = _load_yaml(text)
-    if isinstance(value, dict) and value.get("start_from", "") is None:
-        del value["start_from"]  # fine-tunings of earlier versions had this setting
+    if isinstance(value, dict):
+        value = upgrade_recipe(value)
     is_text = value is None and text.strip().lower() not in ("", "~", "null") and "\n" not in text
     return text if is_text else value
 

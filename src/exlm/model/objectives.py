@@ -51,7 +51,8 @@ class LatticeOutput:
 
     @cached_property
     def marginals(self) -> Tensor:
-        """Log-probabilities [B, T, V] of every target by itself, as the objective has them."""
+        """Log-probabilities [B, T, V] of every target by itself: what `marginals` of the objective
+        computes, once for all who read it here."""
         return self.objective.marginals(self)
 
     @property

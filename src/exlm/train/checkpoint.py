@@ -23,6 +23,7 @@ from exlm.identity import first_difference
 from exlm.storage.files import sync, write_text
 from exlm.storage.manifest import damage, new_directory, write_manifest
 from exlm.train import distributed
+from exlm.upgrades import upgrade_checkpoint
 
 PREFIX = "checkpoint-"
 
@@ -108,7 +109,7 @@ class Checkpoints:
             name, _, key = name_and_key.partition("/")
             parameter = parameters[name]
             optimizer.state[parameter][key] = moment.to(parameter.device)
-        return state
+        return upgrade_checkpoint(state)
 
 
 def candidates(directory: Path) -> list[Path]:

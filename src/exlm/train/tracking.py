@@ -35,9 +35,7 @@ class Tracker:
 
     def __init__(self, log: RunLog, state: dict[str, Any] | None, steps: int) -> None:
         directory, self.loss_name, description = log
-        new_run: dict[str, Any] = {"step": 0, "sums": (), "seconds": [0.0, 0.0]}
-        # Checkpoints of earlier versions have no seconds.
-        state = new_run | (state or {})
+        state = state or {"step": 0, "sums": (), "seconds": [0.0, 0.0]}
         self.steps = steps
         self.step = state["step"]
         self.sums = Sums(*state["sums"])
