@@ -259,9 +259,7 @@ class ExLMAttention(nn.Module):
         self, hidden: Tensor, output_positions: Tensor | None
     ) -> tuple[Tensor, Tensor, Tensor]:
         """Query, key and value, each [R, H, L, d]; the query only of the `output_positions`."""
-        if output_positions is None:
-            query, key, value = self.qkv(hidden).chunk(3, dim=-1)
-        elif is_plain(self.qkv):
+        if output_positions is not None and is_plain(self.qkv):
             width = hidden.shape[-1]
             query_weight, key_value_weight = self.qkv.weight.split([width, 2 * width])
             query_bias, key_value_bias = self.qkv.bias.split([width, 2 * width])
@@ -270,7 +268,8 @@ class ExLMAttention(nn.Module):
             key, value = F.linear(hidden, key_value_weight, key_value_bias).chunk(2, dim=-1)
         else:
             query, key, value = self.qkv(hidden).chunk(3, dim=-1)
-            query = gather_positions(query, output_positions)
+            if output_positions is not None:
+                query = gather_positions(query, output_positions)
         return self._heads(query), self._heads(key), self._heads(value)
 
     def _heads(self, projected: Tensor) -> Tensor:

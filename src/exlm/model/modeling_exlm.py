@@ -193,20 +193,23 @@ class ExLMModel(ExLMPreTrainedModel):
         those after it. The output positions are of the last stage."""
         device = self.embeddings.weight.device
         without_padding = self.removes_padding(torch.is_autocast_enabled(device.type))
-        unexpanded_layers = self.config.unexpanded_layers
-        unexpanded = sequences.unexpanded or sequences
-        if layer_count <= unexpanded_layers:
-            layout = arrange(unexpanded, device, without_padding, output_positions, output_counts)
-            tables = self._rotary_tables(layout, reads_copies=False)
-            return [Stage(range(layer_count), layout, tables)]
+        first_expanded = min(self.config.unexpanded_layers, layer_count)
         stages = []
-        if unexpanded_layers > 0:
-            layout = arrange(unexpanded, device, without_padding)
-            tables = self._rotary_tables(layout, reads_copies=False)
-            stages.append(Stage(range(unexpanded_layers), layout, tables))
-        layout = arrange(sequences, device, without_padding, output_positions, output_counts)
-        tables = self._rotary_tables(layout, reads_copies=True)
-        return [*stages, Stage(range(unexpanded_layers, layer_count), layout, tables)]
+        for layers in (range(first_expanded), range(first_expanded, layer_count)):
+            if not layers:
+                continue
+            is_last = layers.stop == layer_count
+            reads_copies = layers.start >= self.config.unexpanded_layers
+            layout = arrange(
+                sequences if reads_copies else sequences.unexpanded or sequences,
+                device,
+                without_padding,
+                output_positions if is_last else None,
+                output_counts if is_last else None,
+            )
+            tables = self._rotary_tables(layout, reads_copies)
+            stages.append(Stage(layers, layout, tables))
+        return stages
 
     def _embed(self, layout: Layout) -> Tensor:
         """What the first layer reads [R, L, D]: embeddings of tokens and of their copy index."""

@@ -191,12 +191,12 @@ def sample(
     """One alignment [B, T] sampled from the posterior over paths (-1 on padding and if there is no
     path)."""
 
-    def sampled_state(score: Tensor) -> Tensor:
+    def sample_state(score: Tensor) -> Tensor:
         return torch.multinomial(score.softmax(1), 1, generator=generator)[:, 0]
 
     inputs = _check_inputs(emission, links, target_lengths, state_lengths)
     sweep = alignment_torch.forward(inputs)
-    return alignment_torch.backtrack(sweep, sampled_state)
+    return alignment_torch.backtrack(sweep, sample_state)
 
 
 def _check_inputs(
