@@ -23,7 +23,6 @@ from exlm.identity import first_difference
 from exlm.storage.files import sync, write_text
 from exlm.storage.manifest import damage, new_directory, write_manifest
 from exlm.train import distributed
-from exlm.upgrades import upgrade_checkpoint
 
 PREFIX = "checkpoint-"
 
@@ -109,7 +108,7 @@ class Checkpoints:
             name, _, key = name_and_key.partition("/")
             parameter = parameters[name]
             optimizer.state[parameter][key] = moment.to(parameter.device)
-        return upgrade_checkpoint(state)
+        return state
 
 
 def candidates(directory: Path) -> list[Path]:
