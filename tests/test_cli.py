@@ -281,6 +281,14 @@ def test_bad_settings_are_named_without_a_traceback(capsys, tmp_path, corpus, ch
     assert not (tmp_path / "run" / "model.safetensors").exists()
 
 
+@pytest.mark.parametrize("words", ["0.02,0.6", "0.02 0.6", "[0.02, 0.6]", "(0.02,0.6)"])
+def test_a_range_needs_brackets_and_the_message_says_so(words):
+    options = ["--output", "x", "--corpus", "y", "--mask_ratio"]
+    with pytest.raises(InputError, match=r"need brackets and no spaces: .* \[0.02,0.6\]$"):
+        settings("pretrain", [*options, *words.split()])
+    assert settings("pretrain", [*options, "[0.02,0.6]"])["data"].mask_ratio == (0.02, 0.6)
+
+
 def test_a_recipe_of_an_earlier_fine_tuning_is_read(tmp_path):
     path = tmp_path / "recipe.yaml"
     path.write_text("model: m\nstart_from: null\ntask:\n  dataset: x.csv\noutput: o\n")
@@ -465,7 +473,7 @@ def test_a_source_tree_needs_no_installation():
     code = (
         "from importlib import metadata; installed = metadata.distribution\n"
         "metadata.distribution = lambda name: installed(name.replace('exlm', 'not installed'))\n"
-        "from exlm.storage.runs import doctor; doctor()"
+        "from exlm_command.doctor import doctor; doctor()"
     )
     environment = {**os.environ, "EXLM_WITHOUT_MODELS": "1"}
     command = [sys.executable, "-c", code]

@@ -5,7 +5,7 @@ import pytest
 from exlm.describe.on_disk import verify
 from exlm.errors import InputError
 from exlm.storage.manifest import write_manifest
-from exlm.storage.runs import doctor
+from exlm_command.doctor import doctor
 
 
 def test_verify_names_what_has_changed_in_any_directory_below(tmp_path, capsys):

@@ -8,7 +8,6 @@ import pytest
 
 from exlm import InputError
 from exlm.identity import (
-    DEFAULTS,
     IDENTITY_IF_CHANGED,
     NOT_IDENTITY,
     first_difference,
@@ -22,6 +21,7 @@ from exlm.tasks.labels.label_types import LABEL_TYPES
 from exlm.tasks.labels.scores import score_predictions
 from exlm.train.loop import LoopConfig
 from exlm.train.optim import OptimizerConfig
+from exlm.upgrades import DEFAULTS
 from exlm_command import parser
 
 

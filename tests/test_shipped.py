@@ -10,9 +10,10 @@ from exlm import ExLMForMaskedLM, InputError
 from exlm.integrations.sklearn import Embedder
 from exlm.storage import shipped
 from exlm.storage.models import load_model, save_model
-from exlm.storage.shipped import model_path, models
+from exlm.storage.shipped import model_path
 from exlm.storage.tokenizers import load_tokenizer
 from exlm_command import main
+from exlm_command.models import models
 
 
 @pytest.fixture
@@ -21,7 +22,7 @@ def name(corpus, tiny_config, tmp_path, monkeypatch):
     tokenizer = load_tokenizer(corpus)
     config = tiny_config(vocab_size=len(tokenizer), mask_token_id=tokenizer.mask_token_id)
     config.molecules = True
-    monkeypatch.setattr(shipped, "MODELS", tmp_path)
+    monkeypatch.setattr(shipped, "SHIPPED", tmp_path)
     save_model(tmp_path / "tiny", ExLMForMaskedLM(config), tokenizer, summary="A tiny model.")
     (tmp_path / "tiny/README.md").write_text("The card.\n")
     return "tiny"

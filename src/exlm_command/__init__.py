@@ -16,10 +16,6 @@ from exlm_command.commands import COMMANDS, CommandLineError, did_you_mean, simi
 from exlm_command.recipes import recipe_path
 
 HELP = ("-h", "--help")
-# positional arguments that name something on disk
-ON_DISK = ("model", "input")
-# arguments that name a file if their value has a dot; names of data sets have none
-FILES = ("dataset", "valid", "test", "file", "known")
 
 
 def main(arguments: list[str] | None = None) -> None:
@@ -109,11 +105,12 @@ def _as_arguments(name: str, values: list[str]) -> list[str]:
 
 def _check_paths(name: str, values: list[str], options: list[str]) -> None:
     """Raises CommandLineError if an argument names a file or a directory that is not there."""
-    by_position = zip(COMMANDS[name].positionals, values, strict=False)
+    command = COMMANDS[name]
+    by_position = zip(command.positionals, values, strict=False)
     by_name = [pair for pair in pairwise(options) if pair[0].startswith("--")]
     for argument, value in [*by_position, *by_name]:
-        is_file = argument.lstrip("-").removeprefix("task.") in FILES and "." in value
-        if not (is_file or argument in ON_DISK) or value == "-" or os.path.exists(value):
+        is_file = argument.lstrip("-").removeprefix("task.") in command.files and "." in value
+        if not (is_file or argument in command.paths) or value == "-" or os.path.exists(value):
             continue
         advice = f"check the path of {argument}"
         if argument == "model":

@@ -15,13 +15,14 @@ class CommandLineError(Exception):
 
 
 class Command(NamedTuple):
-    """A command, as `commands.yaml` describes it. `positionals` has, for each argument without an
-    option's name, how many values it takes, as in argparse."""
+    """A command, as `commands.yaml` describes it."""
 
     module: str
     positionals: dict[str, str | None]
     summary: str
     example: str
+    paths: list[str] = []
+    files: list[str] = []
 
 
 _ROWS = yaml.safe_load((Path(__file__).parent / "commands.yaml").read_text(encoding="utf-8"))

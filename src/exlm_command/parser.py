@@ -18,6 +18,7 @@ from jsonargparse import ActionConfigFile, ArgumentParser, get_loader, set_loade
 from safetensors import SafetensorError
 
 from exlm.errors import InputError, Interrupted, TrainingStopped
+from exlm.upgrades import upgrade_recipe
 from exlm_command.commands import COMMANDS, CommandLineError, did_you_mean, function_of, similar
 
 _load_yaml = get_loader("yaml")
@@ -27,8 +28,8 @@ def _load(text: str) -> Any:
     """A value or a recipe in YAML. A value is text if YAML reads nothing in it: `#activity` is the
     name of a column."""
     value = _load_yaml(text)
-    if isinstance(value, dict) and value.get("start_from", "") is None:
-        del value["start_from"]  # fine-tunings of earlier versions had this setting
+    if isinstance(value, dict):
+        value = upgrade_recipe(value)
     is_text = value is None and text.strip().lower() not in ("", "~", "null") and "\n" not in text
     return text if is_text else value
 
@@ -124,7 +125,7 @@ def full_options(arguments: list[str], option_types: dict[str, Any], command: st
     list as YAML. Sections may be left out where only one option then has the name:
     `--learning_rate` is `--train.learning_rate` in fine-tuning and
     `--train.optimizer.learning_rate` in pre-training. InputError names an option that does not
-    exist, and a list that is given twice."""
+    exist, a list that is given twice, and a range without brackets."""
     full = list(takewhile(lambda argument: not argument.startswith("--"), arguments))
     options: list[tuple[str, list[str]]] = []  # each with its values
     for argument in arguments[len(full) :]:
@@ -138,6 +139,8 @@ def full_options(arguments: list[str], option_types: dict[str, Any], command: st
     for name, values in options:
         members = _members(option_types.get(name.removesuffix("+")))
         list_type = next((member for member in members if get_origin(member) is list), None)
+        if any(get_origin(member) is tuple for member in members):
+            _check_brackets(name, values)
         all_values = [values_of_other for other, values_of_other in options if other == name]
         # --name+ appends
         if list_type and len(all_values) > 1 and not name.endswith("+"):
@@ -167,6 +170,17 @@ def _full_name(name: str, option_types: dict[str, Any], command: str) -> str:
         return matches[0]
     hint = did_you_mean(f"--{option}" for option in matches or similar(name, option_types))
     raise InputError(f"there is no option --{name}{hint} ({command} --help lists all options)")
+
+
+def _check_brackets(name: str, values: list[str]) -> None:
+    """Raises InputError for a range, such as that of `mask_ratio`, that is no list in YAML."""
+    has_brackets = len(values) == 1 and values[0].startswith("[")
+    numbers = ",".join(value.strip("()[], ") for value in values)
+    if "," in numbers and not has_brackets:
+        raise InputError(
+            f"--{name} is {' '.join(values)}; several numbers need brackets and no spaces: "
+            f"--{name} [{numbers}]"
+        )
 
 
 def _list_as_yaml(value: str, list_type: Any) -> str:

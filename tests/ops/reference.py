@@ -48,7 +48,7 @@ def interpreted(inputs: Inputs, gradients: bool = True) -> Result:
     """The kernels for a GPU; PyTorch where `usable_backend` takes it on a GPU, too."""
     from exlm.ops import alignment_triton
 
-    is_float32 = inputs.emission.dtype == inputs.transition.dtype == torch.float32
+    is_float32 = inputs.emission.dtype == inputs.links.dtype == torch.float32
     module = alignment_triton if is_float32 and inputs.emission.numel() else alignment_torch
     return module.forward_backward(inputs, gradients)
 

@@ -10,7 +10,7 @@ from exlm.model.evaluation import evaluate_batch
 from exlm.ops import precision
 from exlm.ops.emission import emission
 from exlm.ops.precision import in_precision, training_products, used_precision
-from exlm.ops.transition import edge_mask, gated
+from exlm.ops.transition import edge_mask, gated_links
 
 CPU = torch.device("cpu")
 
@@ -55,7 +55,7 @@ def test_transitions_and_their_gradients(rounding_processor):
     results = []
     for dtype in (torch.float32, torch.float64):
         leaves = [x.to(dtype).requires_grad_() for x in inputs]
-        matrix = gated(*leaves, edges)
+        matrix = gated_links(*leaves, edges)
         grads = torch.autograd.grad(
             matrix, leaves, up.to(dtype).masked_fill(~(matrix > -torch.inf), 0)
         )

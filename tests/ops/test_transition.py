@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from exlm.ops import transition
-from exlm.ops.transition import LinkPrior, PriorStrength, edge_mask, gated, single
+from exlm.ops.transition import LinkPrior, PriorStrength, edge_mask, gated_links, single_links
 from tests.ops.recorder import LargestTensor
 
 STATES = torch.tensor([6, 4])
@@ -18,7 +18,7 @@ def features(heads=2, dtype=torch.float64):
 
 def test_gated_mixture_is_the_sum_over_heads_of_gate_times_softmax():
     query, key, gate = features()
-    result = gated(query, key, gate, edge_mask(STATES, 6)).double()
+    result = gated_links(query, key, gate, edge_mask(STATES, 6)).double()
     for b, n in enumerate(STATES.tolist()):
         for u in range(n - 1):
             scores = torch.stack([key[b, u + 1 : n, h] @ query[b, u, h] / 2 for h in range(2)])
@@ -29,7 +29,7 @@ def test_gated_mixture_is_the_sum_over_heads_of_gate_times_softmax():
 
 def test_edges_go_forward_between_real_states_only():
     query, key, gate = features()
-    result = gated(query, key, gate, edge_mask(STATES, 6))
+    result = gated_links(query, key, gate, edge_mask(STATES, 6))
     for b, n in enumerate(STATES.tolist()):
         allowed = torch.zeros(6, 6, dtype=torch.bool)
         allowed[:n, :n] = torch.ones(n, n).triu(1).bool()
@@ -45,7 +45,7 @@ def test_sparse_edges_join_different_masks_only():
 
 def test_single_is_one_softmax():
     query, key, _ = features(heads=1)
-    result = single(query[:, :, 0], key[:, :, 0], edge_mask(STATES, 6)).double()
+    result = single_links(query[:, :, 0], key[:, :, 0], edge_mask(STATES, 6)).double()
     scores = (query[0, :, 0] @ key[0, :, 0].T / 2).masked_fill(~edge_mask(STATES, 6)[0], -torch.inf)
     torch.testing.assert_close(result[0, :5], scores[:5].log_softmax(-1), atol=1e-5, rtol=1e-5)
 
@@ -70,7 +70,7 @@ def gradients(function, inputs, edges):
 
 def assert_equal_to_dense(inputs, edges, tolerance):
     exact = [x.detach().double().requires_grad_() for x in inputs]
-    result, grads = gradients(gated, inputs, edges)
+    result, grads = gradients(gated_links, inputs, edges)
     expected, expected_grads = gradients(dense, exact, edges)
     for ours, theirs in zip((result, *grads), (expected, *expected_grads), strict=True):
         size = max(1.0, float(theirs.detach()[theirs > -INF].abs().max()))
@@ -105,7 +105,9 @@ def test_the_mixture_equals_all_heads_written_at_once(together, heads, kind, dty
 def test_gradients_are_those_of_finite_differences():
     inputs = tuple(x.requires_grad_() for x in features())
     edges = edge_mask(STATES, 6)
-    assert torch.autograd.gradcheck(lambda *x: torch.where(edges, gated(*x, edges), 0.0), inputs)
+    assert torch.autograd.gradcheck(
+        lambda *x: torch.where(edges, gated_links(*x, edges), 0.0), inputs
+    )
 
 
 @pytest.mark.parametrize("up", [INF, -INF, float("nan")])
@@ -114,7 +116,7 @@ def test_an_incoming_gradient_where_there_is_no_probability_is_ignored(up):
     query, key, gate = features()
     gate[0, 2] = -INF
     inputs = [x.requires_grad_() for x in (query, key, gate)]
-    result = gated(*inputs, edge_mask(STATES, 6))
+    result = gated_links(*inputs, edge_mask(STATES, 6))
     impossible = result == -INF
     assert impossible[0, 2].all() and impossible[1, 3:].all() and not result.isnan().any()
     wild, calm = (
@@ -130,7 +132,7 @@ def test_an_incoming_gradient_where_there_is_no_probability_is_ignored(up):
 
 def test_bfloat16_inputs_give_float32_results():
     inputs = [x.bfloat16().requires_grad_() for x in features()]
-    result, grads = gradients(gated, inputs, edge_mask(STATES, 6))
+    result, grads = gradients(gated_links, inputs, edge_mask(STATES, 6))
     expected, expected_grads = gradients(
         dense, [x.detach().double().requires_grad_() for x in inputs], edge_mask(STATES, 6)
     )
@@ -145,19 +147,19 @@ def test_no_tensor_holds_every_head():
     shapes = (batch, states, heads, width), (batch, states, heads, width), (batch, states, heads)
     inputs = [torch.randn(*shape, requires_grad=True) for shape in shapes]
     largest = {}
-    for function in (dense, gated):
+    for function in (dense, gated_links):
         with LargestTensor() as recorder:
             gradients(function, inputs, edge_mask(torch.tensor([40, 30]), states))
         largest[function] = recorder.numel
     assert largest[dense] == batch * states * states * heads
-    assert largest[gated] == batch * states * states
+    assert largest[gated_links] == batch * states * states
 
 
 @pytest.mark.parametrize("width", [0, 1])
 def test_no_edges_at_all(width):
     inputs = [torch.randn(2, width, 2, 4, requires_grad=True) for _ in range(2)]
     gate = torch.zeros(2, width, 2, requires_grad=True)
-    result = gated(*inputs, gate, edge_mask(torch.full((2,), width), width))
+    result = gated_links(*inputs, gate, edge_mask(torch.full((2,), width), width))
     assert result.shape == (2, width, width) and (result == -INF).all()
     result.sum().backward()
     assert not any(x.grad.any() for x in (*inputs, gate))
@@ -166,7 +168,7 @@ def test_no_edges_at_all(width):
 @pytest.mark.parametrize("scale", [1.0, 1e4])
 def test_gradients_are_finite_even_for_rows_without_successors(scale):
     query, key, gate = (x.float().mul(scale).requires_grad_() for x in features())
-    result = gated(query, key, gate.log_softmax(-1), edge_mask(STATES, 6))
+    result = gated_links(query, key, gate.log_softmax(-1), edge_mask(STATES, 6))
     torch.where(result == -torch.inf, 0.0, result).sum().backward()
     assert all(x.grad.isfinite().all() for x in (query, key, gate))
     assert query.grad[1, 3:].abs().max() == 0
@@ -210,7 +212,7 @@ def test_a_prior_is_added_to_the_scores_of_every_head(
     inputs = [x.to(dtype).requires_grad_() for x in features(heads)]
     exact = [x.detach().double().requires_grad_() for x in inputs]
     edges, prior = edge_mask(STATES, 6), LinkPrior(PriorStrength(order, sticky), ORDINAL, COPY)
-    ours = gradients(lambda *x: gated(*x, prior), inputs, edges)
+    ours = gradients(lambda *x: gated_links(*x, prior), inputs, edges)
     theirs = gradients(dense_with_prior(order, sticky), exact, edges)
     tolerance = 1e-11 if dtype == torch.float64 else 1e-5 if order < 100 else 2e-3
     for left, right in zip((ours[0], *ours[1]), (theirs[0], *theirs[1]), strict=True):
@@ -221,7 +223,7 @@ def test_gradients_with_a_prior_are_those_of_finite_differences():
     inputs = tuple(x.requires_grad_() for x in features())
     edges, prior = edge_mask(STATES, 6), LinkPrior(PriorStrength(2.0, 3.0), ORDINAL, COPY)
     assert torch.autograd.gradcheck(
-        lambda *x: torch.where(edges, gated(*x, edges, prior), 0.0), inputs
+        lambda *x: torch.where(edges, gated_links(*x, edges, prior), 0.0), inputs
     )
 
 
@@ -229,13 +231,15 @@ def test_a_prior_reaches_a_single_softmax_too_and_without_strength_changes_no_bi
     query, key, _ = features(heads=1)
     edges = edge_mask(STATES, 6)
     flat = torch.zeros_like(query[:, :, 0])
-    result = single(flat, flat, edges, LinkPrior(PriorStrength(10.0, 3.0), ORDINAL, COPY)).double()
+    result = single_links(
+        flat, flat, edges, LinkPrior(PriorStrength(10.0, 3.0), ORDINAL, COPY)
+    ).double()
     expected = written_out(10.0, 3.0).masked_fill(~edges, -INF)[0, :5].log_softmax(-1)
     torch.testing.assert_close(result[0, :5], expected)
-    without = single(query[:, :, 0], key[:, :, 0], edges)
+    without = single_links(query[:, :, 0], key[:, :, 0], edges)
     assert torch.equal(
         without,
-        single(
+        single_links(
             query[:, :, 0], key[:, :, 0], edges, LinkPrior(PriorStrength(0.0, 0.0), ORDINAL, COPY)
         ),
     )
@@ -247,7 +251,9 @@ def test_a_prior_keeps_no_further_matrix_for_the_gradient():
         with torch.autograd.graph.saved_tensors_hooks(
             lambda x: sizes.append(x.numel()) or x, lambda x: x
         ):
-            result = gated(*(x.requires_grad_() for x in features()), edge_mask(STATES, 6), prior)
+            result = gated_links(
+                *(x.requires_grad_() for x in features()), edge_mask(STATES, 6), prior
+            )
         beside = [x for x in vars(result.grad_fn).values() if isinstance(x, torch.Tensor)]
         return sorted(sizes + [x.numel() for x in beside])
 

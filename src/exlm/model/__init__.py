@@ -1,4 +1,16 @@
-"""The model: Hugging Face classes, which importing this package registers with transformers."""
+"""The model: Hugging Face classes, which importing this package registers with transformers.
+
+A batch goes through the files in this order:
+
+    configuration_exlm  the sizes and switches
+    expander            [MASK] tokens become states: the `Lattice`
+    modeling_exlm       `ExLMModel.encode`: embeddings, and the layers in one or two stages
+    encoder             the layout of a batch, attention and the feed-forward block
+    heads               log-probabilities of tokens, and links between states
+    objectives          the loss, and log-probabilities of masked tokens
+    masked_lm           all of these together; `forward` is the place to begin reading
+
+`downstream` has the heads of tasks; `evaluation` and `passes` score held-out sequences."""
 
 import transformers
 

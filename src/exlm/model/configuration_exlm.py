@@ -9,10 +9,7 @@ from transformers import PreTrainedConfig, PreTrainedTokenizerBase
 
 from exlm.errors import InputError, check_at_least, check_choices
 from exlm.identity import IDENTITY_IF_CHANGED
-
-# What is learned at the masks, by the name of the setting `objective`: the subclasses of
-# `Objective`, which `exlm.model.objectives` adds.
-OBJECTIVES: dict[str, type[Any]] = {}
+from exlm.model.objectives import OBJECTIVES
 
 
 @dataclass
@@ -138,7 +135,7 @@ class ArchitectureConfig:
     @property
     def has_links(self) -> bool:
         """Whether states are linked."""
-        return bool(OBJECTIVES[self.objective].has_links)
+        return OBJECTIVES[self.objective].has_links
 
     @property
     def limits_positions(self) -> bool:
@@ -150,7 +147,7 @@ class ArchitectureConfig:
     def expands(self) -> bool:
         """Whether a [MASK] becomes states with an index of their own. In an MLM it is a token like
         any other."""
-        return bool(OBJECTIVES[self.objective].expands)
+        return OBJECTIVES[self.objective].expands
 
     @property
     def states_per_mask(self) -> int:

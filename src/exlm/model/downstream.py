@@ -88,7 +88,9 @@ class ExLMForTokenClassification(ExLMPreTrainedModel):
         sequences = self.exlm.task_input(
             input_ids, attention_mask, position_ids, token_type_ids, inputs_embeds
         )
-        hidden, hidden_states = self.exlm.encode_tokens(sequences, every_layer, repeats="first")
+        hidden, hidden_states = self.exlm.encode_tokens(
+            sequences, every_layer, repeat_pooling="first"
+        )
         logits = linear(self.dropout(hidden), self.classifier)
         logits = logits.to(at_least_float32(logits.dtype))
         loss = None
@@ -127,7 +129,9 @@ class ExLMForQuestionAnswering(ExLMPreTrainedModel):
         sequences = self.exlm.task_input(
             input_ids, attention_mask, position_ids, token_type_ids, inputs_embeds
         )
-        hidden, hidden_states = self.exlm.encode_tokens(sequences, every_layer, repeats="first")
+        hidden, hidden_states = self.exlm.encode_tokens(
+            sequences, every_layer, repeat_pooling="first"
+        )
         logits = linear(hidden, self.qa_outputs)
         # In bfloat16 different spans would have equal logits.
         logits = logits.to(at_least_float32(logits.dtype))

@@ -1,6 +1,6 @@
-"""The encoder, a pre-LayerNorm Transformer: x + Attn(LN(x)), x + FFN(LN(x)), and the layout of a
-batch: padded rows, or one row without padding. The last layer computes only the positions that a
-head reads, and exactly."""
+"""The layout of a batch, padded rows or one row without padding; and the layers that read it, of a
+pre-LayerNorm Transformer: x + Attn(LN(x)), x + FFN(LN(x)). The last layer computes only the
+positions that a head reads, and exactly."""
 
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
@@ -25,43 +25,43 @@ Tables = tuple[Tensor, Tensor]  # cosines and sines of the rotary positions
 
 
 class Spans(NamedTuple):
-    """Sequences of an unpadded row: cumulative lengths [B + 1] int32, and the largest length."""
+    """Where the positions of B sequences are in one row without padding, sequence after
+    sequence."""
 
-    cu_seqlens: Tensor
-    longest: int
-
-
-class Unpadded(NamedTuple):
-    """Where the sequences are in the only row of an unpadded layout."""
-
-    spans: Spans  # of all positions
-    output_spans: Spans  # of the output positions
-    # [B, N] where each sequence's output positions are among all output positions of the row
-    output_index: Tensor
+    starts: Tensor  # [B + 1] int32, where each sequence begins, and where the last one ends
+    longest: int  # the largest number of positions of a sequence
+    # [B, N] where in the row each position of each sequence is; padding has any place
+    places: Tensor
 
 
 @dataclass(frozen=True)
 class Layout:
-    """What layers read beside hidden states, on their device: R rows of L positions. Padded: a
-    sequence per row. Unpadded: one row with the real tokens of all sequences."""
+    """A batch as layers read it, on their device: R rows of L positions. Padded: a sequence per
+    row, R = B. Unpadded: one row with the real positions of all sequences, R = 1."""
 
-    # `input_ids`, `position_ids`, `inputs_embeds` and `source_token` have R rows, the other tensors
-    # a row for each sequence. `source_token` counts in the row of unexpanded tokens.
-    sequences: EncoderInput
-    # [R, N] the only positions that a layer computes; None for all
-    output_positions: Tensor | None
-    # [R, 1, 1, L] bool, true where attended; None if everything is attended
-    mask: Tensor | None = None
-    unpadded: Unpadded | None = None  # None if padded
+    input_ids: Tensor  # [R, L]
+    inputs_embeds: Tensor | None  # [R, L, D] vectors in place of the embeddings of `input_ids`
+    position_ids: Tensor  # [R, L, 2] token position and copy index
+    # [R, L] in a late expansion, where each position's token is in the rows of the layers before
+    # it; None if nothing is copied between layers
+    source: Tensor | None
+    first_copy: Tensor  # [B, S] position of the first copy of each input token in its sequence
+    attention_options: dict[str, Any]
+    # [R, N] the only positions that the last layer computes; None for all
+    output_positions: Tensor | None = None
+    mask: Tensor | None = None  # [R, 1, 1, L] bool, true where attended; None: everywhere
+    spans: Spans | None = None  # of all positions; None if padded
+    output_spans: Spans | None = None  # of the output positions; None if padded, or all are output
 
     def by_sequence(self, hidden: Tensor) -> Tensor:
         """The last layer's hidden states [R, N, D] as [B, N, D]. Entries after the end of a
         sequence are hidden states of other positions, and mean nothing."""
-        return hidden if self.unpadded is None else hidden.squeeze(0)[self.unpadded.output_index]
+        spans = self.output_spans or self.spans
+        return hidden if spans is None else hidden.squeeze(0)[spans.places]
 
     def at_tokens(self, hidden: Tensor) -> Tensor:
         """Hidden states [R, L, D] as [B, S, D], of the first copy of every input token."""
-        return gather_positions(self.by_sequence(hidden), self.sequences.first_copy)
+        return gather_positions(self.by_sequence(hidden), self.first_copy)
 
 
 def arrange(
@@ -69,61 +69,70 @@ def arrange(
     device: torch.device,
     without_padding: bool,
     output_positions: Tensor | None = None,
-    count: Tensor | None = None,
+    output_counts: Tensor | None = None,
 ) -> Layout:
-    """The layout of a batch on a device, in one row or with a row for each sequence.
-    The last layer computes the `output_positions [B, N]`, of which the first `count [B]` are real;
-    without both it computes all."""
+    """The layout of a batch on a device, in one row or with a row for each sequence. The last layer
+    computes the `output_positions` [B, N], of which the first `output_counts` [B] are real; without
+    both it computes all."""
+    layout = Layout(
+        input_ids=sequences.input_ids,
+        inputs_embeds=sequences.inputs_embeds,
+        position_ids=sequences.position_ids,
+        source=None if sequences.unexpanded is None else sequences.source_token,
+        first_copy=sequences.first_copy,
+        attention_options=sequences.attention_options,
+        output_positions=output_positions,
+    )
     if without_padding:
-        layout = _unpadded(sequences, output_positions, count)
+        layout = _without_padding(layout, sequences, output_counts)
     else:
         mask = sequences.attention_mask
         # Tested on the CPU only: to read the answer from a GPU would wait for all earlier work.
         # A graph that is traced with one batch must fit others.
         is_traced = torch.compiler.is_compiling() or torch.jit.is_tracing()
-        whole = mask.device.type == "cpu" and not is_traced and bool(mask.all())
-        layout = Layout(sequences, output_positions, None if whole else mask[:, None, None, :])
-    on_device = replace(layout, sequences=tensors_to(layout.sequences, device))
-    return tensors_to(on_device, device)
+        is_whole = mask.device.type == "cpu" and not is_traced and bool(mask.all())
+        layout = replace(layout, mask=None if is_whole else mask[:, None, None, :])
+    return tensors_to(layout, device)
 
 
-def _unpadded(
-    sequences: EncoderInput, output_positions: Tensor | None, count: Tensor | None
+def _without_padding(
+    layout: Layout, sequences: EncoderInput, output_counts: Tensor | None
 ) -> Layout:
+    """The padded layout of the sequences in one row."""
     mask = sequences.attention_mask
-    embeds = sequences.inputs_embeds
+    # Indices take less time than a mask, which each of the tensors would have to search.
     real = mask.flatten().nonzero()[:, 0]
-    places = _places_among(mask)
-    source_token = sequences.source_token
-    if sequences.unexpanded is not None:
-        source_token = _places_among(sequences.unexpanded.attention_mask).gather(1, source_token)
-    row = replace(
-        sequences,
-        input_ids=sequences.input_ids.flatten()[real][None],
-        position_ids=sequences.position_ids.flatten(0, 1)[real][None],
-        source_token=source_token.flatten()[real][None],
-        inputs_embeds=None if embeds is None else embeds[mask][None],
-    )
-    is_output = mask
-    places_of_output = None
+    spans = _spans(mask)
+    source = layout.source
+    if source is not None and sequences.unexpanded is not None:
+        source = _spans(sequences.unexpanded.attention_mask).places.gather(1, source)
+        source = source.flatten()[real][None]
+    output_positions = layout.output_positions
+    output_spans = None
     if output_positions is not None:
-        assert count is not None
+        assert output_counts is not None
         index = torch.arange(output_positions.shape[1], device=output_positions.device)
-        is_output = index < count[:, None]
-        places_of_output = places.gather(1, output_positions)[is_output][None]
-    unpadded = Unpadded(_spans(mask), _spans(is_output), _places_among(is_output))
-    return Layout(row, places_of_output, unpadded=unpadded)
-
-
-def _places_among(selected: Tensor) -> Tensor:
-    """[B, S] the index of each true entry of `selected` [B, S] among all true entries."""
-    return (selected.flatten().cumsum(0) - 1).clamp_(min=0).view_as(selected)
+        is_output = index < output_counts[:, None]
+        output_spans = _spans(is_output)
+        output_positions = spans.places.gather(1, output_positions)[is_output][None]
+    return replace(
+        layout,
+        input_ids=layout.input_ids.flatten()[real][None],
+        inputs_embeds=None if layout.inputs_embeds is None else layout.inputs_embeds[mask][None],
+        position_ids=layout.position_ids.flatten(0, 1)[real][None],
+        source=source,
+        output_positions=output_positions,
+        spans=spans,
+        output_spans=output_spans,
+    )
 
 
 def _spans(selected: Tensor) -> Spans:
-    """The spans of the sequences that consist of the true entries of each row of `selected`."""
+    """The spans of sequences that consist of the true entries of each row of `selected` [B, N]."""
     lengths = selected.sum(1)
-    return Spans(torch.cat([lengths.new_zeros(1), lengths.cumsum(0)]).int(), int(lengths.max()))
+    starts = torch.cat([lengths.new_zeros(1), lengths.cumsum(0)]).int()
+    places = (selected.flatten().cumsum(0) - 1).clamp_(min=0).view_as(selected)
+    return Spans(starts, int(lengths.max()), places)
 
 
 def gather_positions(hidden: Tensor, index: Tensor) -> Tensor:
@@ -190,8 +199,8 @@ def unpadded_attention(
         query.squeeze(0).transpose(0, 1),
         key.squeeze(0).transpose(0, 1),
         value.squeeze(0).transpose(0, 1),
-        queries.cu_seqlens,
-        keys.cu_seqlens,
+        queries.starts,
+        keys.starts,
         queries.longest,
         keys.longest,
         rate,
@@ -213,21 +222,23 @@ class ExLMAttention(nn.Module):
         self.qkv = nn.Linear(config.hidden_size, 3 * config.hidden_size)
         self.output = nn.Linear(config.hidden_size, config.hidden_size)
 
-    def forward(self, hidden: Tensor, tables: Tables, layout: Layout) -> Tensor:
-        """hidden [R, L, D] -> [R, L, D], or [R, N, D] at the layout's output positions."""
-        positions = layout.output_positions
-        query, key, value = self._project(hidden, positions)
-        query_tables = tables
-        if positions is not None:
-            cos, sin = tables
-            query_tables = gather_positions(cos, positions), gather_positions(sin, positions)
-        query = apply_rotary(query, *query_tables)
-        key = apply_rotary(key, *tables)
+    def forward(
+        self, hidden: Tensor, tables: Tables, layout: Layout, output_positions: Tensor | None
+    ) -> Tensor:
+        """hidden [R, L, D] -> [R, L, D], or [R, N, D] at the output positions."""
+        query, key, value = self._project(hidden, output_positions)
+        cos, sin = tables
+        key = apply_rotary(key, cos, sin)
+        if output_positions is not None:
+            cos = gather_positions(cos, output_positions)
+            sin = gather_positions(sin, output_positions)
+        query = apply_rotary(query, cos, sin)
         rate = self.dropout if self.training else 0.0
-        if layout.unpadded is not None:
-            spans, output_spans, _ = layout.unpadded
-            queries = spans if positions is None else output_spans
-            mixed = unpadded_attention(query, key, value, queries, spans, rate)
+        if layout.spans is not None:
+            queries = layout.spans
+            if output_positions is not None and layout.output_spans is not None:
+                queries = layout.output_spans
+            mixed = unpadded_attention(query, key, value, queries, layout.spans, rate)
         else:
             # Every model has a name here: transformers sets sdpa if none is asked for.
             attend = ALL_ATTENTION_FUNCTIONS[self.config._attn_implementation]
@@ -240,7 +251,7 @@ class ExLMAttention(nn.Module):
                 dropout=rate,
                 scaling=query.shape[-1] ** -0.5,
                 is_causal=False,
-                **layout.sequences.attention_options,
+                **layout.attention_options,
             )
         return self.output(mixed.reshape(query.shape[0], query.shape[2], -1))
 
@@ -248,9 +259,7 @@ class ExLMAttention(nn.Module):
         self, hidden: Tensor, output_positions: Tensor | None
     ) -> tuple[Tensor, Tensor, Tensor]:
         """Query, key and value, each [R, H, L, d]; the query only of the `output_positions`."""
-        if output_positions is None:
-            query, key, value = self.qkv(hidden).chunk(3, dim=-1)
-        elif is_plain(self.qkv):
+        if output_positions is not None and is_plain(self.qkv):
             width = hidden.shape[-1]
             query_weight, key_value_weight = self.qkv.weight.split([width, 2 * width])
             query_bias, key_value_bias = self.qkv.bias.split([width, 2 * width])
@@ -259,7 +268,8 @@ class ExLMAttention(nn.Module):
             key, value = F.linear(hidden, key_value_weight, key_value_bias).chunk(2, dim=-1)
         else:
             query, key, value = self.qkv(hidden).chunk(3, dim=-1)
-            query = gather_positions(query, output_positions)
+            if output_positions is not None:
+                query = gather_positions(query, output_positions)
         return self._heads(query), self._heads(key), self._heads(value)
 
     def _heads(self, projected: Tensor) -> Tensor:
@@ -279,11 +289,17 @@ class ExLMLayer(GradientCheckpointingLayer):
         self.dropout = Dropout(config.hidden_dropout_prob)
         self.activation_dropout = Dropout(config.activation_dropout)
 
-    def forward(self, hidden: Tensor, tables: Tables, layout: Layout) -> Tensor:
-        """hidden [R, L, D] -> [R, L, D], or [R, N, D] at the layout's output positions."""
-        mixed = self.attention(self.attention_norm(hidden), tables, layout)
-        if layout.output_positions is not None:
-            hidden = gather_positions(hidden, layout.output_positions)
+    def forward(
+        self,
+        hidden: Tensor,
+        tables: Tables,
+        layout: Layout,
+        output_positions: Tensor | None = None,
+    ) -> Tensor:
+        """hidden [R, L, D] -> [R, L, D], or [R, N, D] at the output positions alone."""
+        mixed = self.attention(self.attention_norm(hidden), tables, layout, output_positions)
+        if output_positions is not None:
+            hidden = gather_positions(hidden, output_positions)
         hidden = hidden + self.dropout(mixed)
         inner = self.activation_dropout(self.activation(self.ffn_in(self.ffn_norm(hidden))))
         return hidden + self.dropout(self.ffn_out(inner))

@@ -91,7 +91,7 @@ class ExLMTransitionHead(nn.Module):
             link_prior = LinkPrior(prior, lattice.target_of_state, lattice.state_copy)
         if not self.is_gated:
             query, key = linear(states, self.query), linear(states, self.key)
-            return transition.single(query, key, edges, link_prior)
+            return transition.single_links(query, key, edges, link_prior)
         length, limit = lattice.input_ids.shape[1], self.positions.num_embeddings
         if length > limit:
             raise InputError(
@@ -103,7 +103,7 @@ class ExLMTransitionHead(nn.Module):
         key = linear(features, self.key).unflatten(-1, (self.heads, -1))
         gate = linear(features, self.gate)
         log_gate = gate.log_softmax(-1, dtype=at_least_float32(gate.dtype))
-        return transition.gated(query, key, log_gate, edges, link_prior)
+        return transition.gated_links(query, key, log_gate, edges, link_prior)
 
 
 class ExLMClassificationHead(nn.Module):

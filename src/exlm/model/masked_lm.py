@@ -7,11 +7,11 @@ from transformers.modeling_outputs import MaskedLMOutput
 from transformers.utils import can_return_tuple
 
 from exlm.errors import InputError
-from exlm.model.configuration_exlm import OBJECTIVES, ExLMConfig
+from exlm.model.configuration_exlm import ExLMConfig
 from exlm.model.encoder import gather_positions
 from exlm.model.heads import ExLMPredictionHead, ExLMTransitionHead
 from exlm.model.modeling_exlm import ExLMModel, ExLMPreTrainedModel, check_token_types, refuse
-from exlm.model.objectives import LatticeOutput, Objective
+from exlm.model.objectives import OBJECTIVES, LatticeOutput, Objective
 from exlm.ops.expansion import Lattice
 from exlm.ops.transition import PriorStrength
 

@@ -29,6 +29,14 @@ class Encoded(NamedTuple):
     hidden_states: tuple[Tensor, ...]
 
 
+class Stage(NamedTuple):
+    """Consecutive layers that read the same sequences, and what they read beside hidden states."""
+
+    layers: range
+    layout: Layout
+    tables: Tables
+
+
 class CopyEmbedding(nn.Embedding):
     """Embedding of the copy index 1..k; the index of ordinary tokens, 0, adds nothing."""
 
@@ -99,7 +107,8 @@ class ExLMModel(ExLMPreTrainedModel):
         self.dropout = Dropout(config.hidden_dropout_prob)
         self.layers = nn.ModuleList(ExLMLayer(config, i) for i in range(config.num_hidden_layers))
         self.norm = nn.LayerNorm(config.hidden_size, eps=config.layer_norm_eps)
-        # These are made last: with one seed all other weights then start as those of an MLM do.
+        # The embedding of the copy index has this name in files of weights. It is made last: with
+        # one seed all other weights then start as those of an MLM do.
         self.copies = None
         if config.copy_embedding and config.expands:
             self.copies = CopyEmbedding(config)
@@ -131,7 +140,7 @@ class ExLMModel(ExLMPreTrainedModel):
         self,
         sequences: EncoderInput,
         output_positions: Tensor | None = None,
-        count: Tensor | None = None,
+        output_counts: Tensor | None = None,
         read_layers: int | None = None,
         every_layer: bool = False,
     ) -> Encoded:
@@ -140,8 +149,9 @@ class ExLMModel(ExLMPreTrainedModel):
 
         Args:
             sequences: on any device; if they are on the CPU, nothing has to wait for the GPU.
-            output_positions, count: [B, N] positions to return, and [B] how many of them are real;
-                the last layer computes no others, unless `every_layer`.
+            output_positions: [B, N] positions to return; the last layer computes no others, unless
+                `every_layer`.
+            output_counts: [B] how many of these are real, the first ones of each sequence.
             read_layers: number of layers to run, by default all. Before a late expansion,
                 positions count in the unexpanded sequence.
             every_layer: whether to return the hidden states of every layer, too; the last ones are
@@ -152,68 +162,72 @@ class ExLMModel(ExLMPreTrainedModel):
                 f"{layer_count} layers are to be read; the model has "
                 f"{self.config.num_hidden_layers}"
             )
-        computed = None if every_layer else output_positions
-        inputs = self._layer_inputs(sequences, layer_count, computed, count)
-        first_layout, last_layout = inputs[0][0], inputs[-1][0]
-        hidden = self._embed(first_layout)
-        hidden_states = [first_layout.at_tokens(hidden)] if every_layer else []
-        for index, (layout, tables) in enumerate(inputs):
-            if 0 < index == self.config.unexpanded_layers:
-                hidden = self._copied(hidden, layout)
-            hidden = self.layers[index](hidden, tables, layout)
-            if index == layer_count - 1:
-                hidden = self.norm(hidden)
-            if every_layer:
-                hidden_states.append(layout.at_tokens(hidden))
-        hidden = last_layout.by_sequence(hidden)
+        computed_positions = None if every_layer else output_positions
+        stages = self._stages(sequences, layer_count, computed_positions, output_counts)
+        hidden = self._embed(stages[0].layout)
+        hidden_states = [stages[0].layout.at_tokens(hidden)] if every_layer else []
+        for layers, layout, tables in stages:
+            if layers.start > 0:
+                hidden = self._copy_masks(hidden, layout)
+            for index in layers:
+                is_last = index == layer_count - 1
+                positions = layout.output_positions if is_last else None
+                hidden = self.layers[index](hidden, tables, layout, positions)
+                if is_last:
+                    hidden = self.norm(hidden)
+                if every_layer:
+                    hidden_states.append(layout.at_tokens(hidden))
+        hidden = stages[-1].layout.by_sequence(hidden)
         if every_layer and output_positions is not None:
             hidden = gather_positions(hidden, output_positions)
         return Encoded(hidden, tuple(hidden_states))
 
-    def _layer_inputs(
+    def _stages(
         self,
         sequences: EncoderInput,
         layer_count: int,
         output_positions: Tensor | None,
-        count: Tensor | None,
-    ) -> list[tuple[Layout, Tables]]:
-        """What each of the first `layer_count` layers reads beside hidden states: in a late
-        expansion the first ones read the sequences without copies. The last alone has output
-        positions."""
+        output_counts: Tensor | None,
+    ) -> list[Stage]:
+        """The first `layer_count` layers in one stage; in a late expansion, those before it and
+        those after it. The output positions are of the last stage."""
         device = self.embeddings.weight.device
         without_padding = self.removes_padding(torch.is_autocast_enabled(device.type))
-        unexpanded = sequences.unexpanded or sequences
-        unexpanded_layers = self.config.unexpanded_layers
-        reads_copies = layer_count > unexpanded_layers
-        stage_input = sequences if reads_copies else unexpanded
-        last = arrange(stage_input, device, without_padding, output_positions, count)
-        tables = self._rotary_tables(last, reads_copies)
-        inputs = [(replace(last, output_positions=None), tables)] * layer_count
-        inputs[-1] = (last, tables)
-        if reads_copies and unexpanded_layers > 0:
-            first = arrange(unexpanded, device, without_padding)
-            first_tables = self._rotary_tables(first, reads_copies=False)
-            inputs[:unexpanded_layers] = [(first, first_tables)] * unexpanded_layers
-        return inputs
+        first_expanded = min(self.config.unexpanded_layers, layer_count)
+        stages = []
+        for layers in (range(first_expanded), range(first_expanded, layer_count)):
+            if not layers:
+                continue
+            is_last = layers.stop == layer_count
+            reads_copies = layers.start >= self.config.unexpanded_layers
+            layout = arrange(
+                sequences if reads_copies else sequences.unexpanded or sequences,
+                device,
+                without_padding,
+                output_positions if is_last else None,
+                output_counts if is_last else None,
+            )
+            tables = self._rotary_tables(layout, reads_copies)
+            stages.append(Stage(layers, layout, tables))
+        return stages
 
     def _embed(self, layout: Layout) -> Tensor:
         """What the first layer reads [R, L, D]: embeddings of tokens and of their copy index."""
-        hidden = layout.sequences.inputs_embeds
+        hidden = layout.inputs_embeds
         if hidden is None:
-            hidden = self.embeddings(layout.sequences.input_ids)
-        return self.dropout(self._add_copies(hidden, layout))
+            hidden = self.embeddings(layout.input_ids)
+        return self.dropout(self._add_copy_embedding(hidden, layout))
 
-    def _copied(self, hidden: Tensor, layout: Layout) -> Tensor:
-        """Late expansion: hidden states of the unexpanded tokens, copied to the layout's positions
-        [R, L, D]."""
-        if layout.sequences.unexpanded is not None:  # else nothing is masked, as in tasks
-            hidden = gather_positions(hidden, layout.sequences.source_token)
-        return self._add_copies(hidden, layout)
+    def _copy_masks(self, hidden: Tensor, layout: Layout) -> Tensor:
+        """Late expansion: the hidden states [R, L before it, D] of the tokens, copied to the
+        positions of the layout [R, L, D]."""
+        if layout.source is not None:  # else nothing is masked, as in tasks
+            hidden = gather_positions(hidden, layout.source)
+        return self._add_copy_embedding(hidden, layout)
 
-    def _add_copies(self, hidden: Tensor, layout: Layout) -> Tensor:
-        """Hidden states plus the embedding of every position's copy index."""
-        copy_index = layout.sequences.copy_index
-        return hidden if self.copies is None else hidden + self.copies(copy_index)
+    def _add_copy_embedding(self, hidden: Tensor, layout: Layout) -> Tensor:
+        """Hidden states [R, L, D] plus the embedding of every position's copy index."""
+        return hidden if self.copies is None else hidden + self.copies(layout.position_ids[..., 1])
 
     def _rotary_tables(self, layout: Layout, reads_copies: bool) -> Tables:
         """Cosines and sines for a layout, in the precision of the layers' products."""
@@ -222,7 +236,7 @@ class ExLMModel(ExLMPreTrainedModel):
         if torch.is_autocast_enabled(weight.device.type):
             dtype = torch.get_autocast_dtype(weight.device.type)
         axes = config.rotary_axes(reads_copies and config.expands)
-        positions = layout.sequences.position_ids[..., :axes]
+        positions = layout.position_ids[..., :axes]
         cos, sin = rotary_tables(positions, config.head_dim, config.rotary_base, config.state_share)
         return cos.to(dtype), sin.to(dtype)
 
@@ -254,7 +268,7 @@ class ExLMModel(ExLMPreTrainedModel):
             input_ids, attention_mask, position_ids, token_type_ids, inputs_embeds
         )
         sequences = replace(sequences, attention_options=attention_options)
-        vectors, hidden_states = self.encode_tokens(sequences, every_layer, repeats="mean")
+        vectors, hidden_states = self.encode_tokens(sequences, every_layer, repeat_pooling="mean")
         return BaseModelOutput(last_hidden_state=vectors, hidden_states=hidden_states or None)
 
     # The name that sentence-transformers finds in directories of earlier versions.
@@ -308,16 +322,16 @@ class ExLMModel(ExLMPreTrainedModel):
         return replace(sequences, inputs_embeds=inputs_embeds)
 
     def encode_tokens(
-        self, sequences: EncoderInput, every_layer: bool, repeats: Pooling
+        self, sequences: EncoderInput, every_layer: bool, repeat_pooling: Pooling
     ) -> Encoded:
         """What tasks read of a `task_input`: a vector [B, S, D] for each token, after
-        `config.task_layers` layers. If the model repeats its input, `repeats` says whether the
-        vector is the first repeat's or the mean."""
+        `config.task_layers` layers. If the model repeats its input, `repeat_pooling` says whether
+        the vector is the first repeat's or the mean."""
         hidden, hidden_states = self.encode(
             sequences, read_layers=self.config.task_layers, every_layer=every_layer
         )
-        vectors = self._of_repeats(gather_positions(hidden, sequences.first_copy), repeats)
-        return Encoded(vectors, tuple(self._of_repeats(x, repeats) for x in hidden_states))
+        vectors = self._pool_repeats(gather_positions(hidden, sequences.first_copy), repeat_pooling)
+        return Encoded(vectors, tuple(self._pool_repeats(x, repeat_pooling) for x in hidden_states))
 
     def embedding(
         self,
@@ -347,23 +361,25 @@ class ExLMModel(ExLMPreTrainedModel):
             hidden, hidden_states = self.encode(
                 sequences,
                 output_positions=first,
-                count=real.amax(1),  # 1, or 0 if nothing is real
+                output_counts=real.amax(1),  # 1, or 0 if nothing is real
                 read_layers=self.config.task_layers,
                 every_layer=every_layer,
             )
-            return Encoded(hidden[:, 0], tuple(self._of_repeats(x, pooling) for x in hidden_states))
+            return Encoded(
+                hidden[:, 0], tuple(self._pool_repeats(x, pooling) for x in hidden_states)
+            )
         # The repeats of a token are pooled as the tokens are.
-        vectors, hidden_states = self.encode_tokens(sequences, every_layer, repeats="mean")
+        vectors, hidden_states = self.encode_tokens(sequences, every_layer, repeat_pooling="mean")
         if attention_mask is None:
             attention_mask = torch.ones(vectors.shape[:2])
         weight = attention_mask[..., None].to(vectors)
         mean = (vectors * weight).sum(1) / weight.sum(1).clamp(min=1)
         return Encoded(mean, hidden_states)
 
-    def _of_repeats(self, hidden: Tensor, repeats: Pooling) -> Tensor:
+    def _pool_repeats(self, hidden: Tensor, pooling: Pooling) -> Tensor:
         """[B, repeat S, D] -> [B, S, D]: each token's first repeat, or the mean of its repeats."""
         by_token = hidden.unflatten(1, (-1, self.config.repeat))
-        return by_token[:, :, 0] if repeats == "first" else by_token.mean(2)
+        return by_token[:, :, 0] if pooling == "first" else by_token.mean(2)
 
 
 def check_token_types(token_type_ids: Tensor | None) -> None:

@@ -6,18 +6,21 @@ global counts. A loss sees one micro-batch, never the whole update."""
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from functools import cached_property
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 import torch
 from torch import Tensor
 
-from exlm.model.configuration_exlm import OBJECTIVES, ExLMConfig
-from exlm.model.heads import ExLMPredictionHead, ExLMTransitionHead
 from exlm.ops import alignment
 from exlm.ops.expansion import Lattice
 from exlm.ops.loss import LossSum as LossSum  # so that other files with objectives find it here
 from exlm.ops.precision import exact_on_cpu
 from exlm.ops.transition import PriorStrength
+
+if TYPE_CHECKING:
+    # The configuration reads OBJECTIVES, so here it is a type alone.
+    from exlm.model.configuration_exlm import ExLMConfig
+    from exlm.model.heads import ExLMPredictionHead, ExLMTransitionHead
 
 # Stands for log 0, so that a mean over tokens stays finite.
 SMALLEST_LOG_PROBABILITY = -87.5
@@ -31,8 +34,8 @@ class LatticeOutput:
     lattice: Lattice
     states: Tensor  # [B, N, D] hidden states of the lattice's states
     objective: "Objective"
-    head: ExLMPredictionHead
-    transition_head: ExLMTransitionHead | None
+    head: "ExLMPredictionHead"
+    transition_head: "ExLMTransitionHead | None"
     prior: PriorStrength | None = None  # the order prior, if it is not the configuration's
 
     @cached_property
@@ -48,7 +51,8 @@ class LatticeOutput:
 
     @cached_property
     def marginals(self) -> Tensor:
-        """Log-probabilities [B, T, V] of every target by itself, as the objective has them."""
+        """Log-probabilities [B, T, V] of every target by itself: what `marginals` of the objective
+        computes, once for all who read it here."""
         return self.objective.marginals(self)
 
     @property
@@ -80,7 +84,7 @@ class Objective(ABC):
     expands: ClassVar[bool]  # whether a [MASK] becomes states; if not, it is a token like any other
     has_links: ClassVar[bool]  # whether the states are linked
 
-    def __init__(self, config: ExLMConfig) -> None:
+    def __init__(self, config: "ExLMConfig") -> None:
         self.config = config
 
     @abstractmethod
@@ -209,7 +213,8 @@ class CTC(Objective):
         return self.config.unk_token_id
 
 
-OBJECTIVES |= {"exlm": ExLM, "mlm": VanillaMLM, "ctc": CTC}
+# By the name of the setting `objective`.
+OBJECTIVES: dict[str, type[Objective]] = {"exlm": ExLM, "mlm": VanillaMLM, "ctc": CTC}
 
 
 def single_target_ctc(target: Tensor, blank: Tensor) -> Tensor:

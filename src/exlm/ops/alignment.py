@@ -2,15 +2,15 @@
 4.3).
 
 A path visits T states u_0 < u_1 < ... < u_{T-1} of a DAG of N states, starts at state 0, ends at
-state N-1, and emits target i at state u_i. With emission P and transition E (log-probabilities,
-natural logarithm)
+state N-1, and emits target i at state u_i. With emission P and links E (log-probabilities,
+natural logarithm; the paper calls E the transition matrix)
 
     log f = log sum over paths of exp( P[0, u_0] + sum_i E[u_{i-1}, u_i] + P[i, u_i] ).
 
 All functions take
 
     emission        [B, T, N]   target i at state u
-    transition      [B, N, N]   link from state u to state v, used for u < v only; -inf for none
+    links           [B, N, N]   from state u to state v, used for u < v only; -inf for none
     target_lengths  [B]         integer, targets of each sequence
     state_lengths   [B]         integer, states of each sequence
 
@@ -59,7 +59,7 @@ def compiled_library() -> ctypes.CDLL | None:
     return None
 
 
-def _c(inputs: Inputs, gradients: bool = True) -> Result:
+def _run_c(inputs: Inputs, gradients: bool = True) -> Result:
     """The back end for float32 on a CPU: `_alignment.c` through ctypes."""
     library = compiled_library()
     assert library is not None
@@ -67,7 +67,7 @@ def _c(inputs: Inputs, gradients: bool = True) -> Result:
     batch, targets, states = inputs.emission.shape
     value = torch.empty(batch, dtype=torch.float64)
     state_posterior = torch.zeros_like(inputs.emission) if gradients else None
-    link_use = torch.zeros_like(inputs.transition) if gradients else None
+    link_use = torch.zeros_like(inputs.links) if gradients else None
     failed = library.exlm_alignment(
         *(tensor.data_ptr() for tensor in inputs),
         value.data_ptr(),
@@ -83,7 +83,7 @@ def _c(inputs: Inputs, gradients: bool = True) -> Result:
     return value.to(inputs.emission.dtype), state_posterior, link_use
 
 
-def _triton(inputs: Inputs, gradients: bool = True) -> Result:
+def _run_triton(inputs: Inputs, gradients: bool = True) -> Result:
     """The back end for float32 on a GPU. It is imported here since Triton may be missing."""
     from exlm.ops import alignment_triton
 
@@ -93,18 +93,18 @@ def _triton(inputs: Inputs, gradients: bool = True) -> Result:
 # The second argument of a back end says whether its result has the posteriors.
 BACKENDS: dict[str, Callable[[Inputs, bool], Result]] = {
     "torch": alignment_torch.forward_backward,
-    "c": _c,
-    "triton": _triton,
+    "c": _run_c,
+    "triton": _run_triton,
 }
 
 
-def usable_backend(name: str, emission: Tensor, transition: Tensor) -> str:
+def usable_backend(name: str, emission: Tensor, links: Tensor) -> str:
     """The back end called `name`, where `auto` means Triton on a GPU and C elsewhere; `torch` where
     that one is not installed or cannot take these tensors."""
     if name == "auto":
         name = "triton" if emission.is_cuda else "c"
-    is_float32 = emission.dtype == transition.dtype == torch.float32
-    devices = {emission.device.type, transition.device.type}
+    is_float32 = emission.dtype == links.dtype == torch.float32
+    devices = {emission.device.type, links.device.type}
     is_usable = True
     if name == "c":
         is_usable = is_float32 and devices == {"cpu"} and compiled_library() is not None
@@ -115,7 +115,7 @@ def usable_backend(name: str, emission: Tensor, transition: Tensor) -> str:
 
 
 def _run(backend: str, inputs: Inputs, gradients: bool) -> Result:
-    name = usable_backend(backend, inputs.emission, inputs.transition)
+    name = usable_backend(backend, inputs.emission, inputs.links)
     return BACKENDS[name](inputs, gradients)
 
 
@@ -134,29 +134,29 @@ class _LogLikelihood(torch.autograd.Function):
     @once_differentiable
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
         # A product with a zero posterior must be zero even where the incoming gradient is infinite.
-        d_emission, d_transition = (
+        d_emission, d_links = (
             torch.where(expected == 0, 0.0, expected * grad[:, None, None])
             for expected in ctx.saved_tensors
         )
-        return None, d_emission, d_transition, None, None
+        return None, d_emission, d_links, None, None
 
 
 def log_likelihood(
     emission: Tensor,
-    transition: Tensor,
+    links: Tensor,
     target_lengths: Tensor,
     state_lengths: Tensor,
     backend: str = "auto",
 ) -> Tensor:
     """log f [B], at least float32: the log-probability of the targets summed over all alignments.
     Differentiable."""
-    inputs = _checked(emission, transition, target_lengths, state_lengths)
+    inputs = _check_inputs(emission, links, target_lengths, state_lengths)
     return _LogLikelihood.apply(backend, *inputs)
 
 
 def posterior(
     emission: Tensor,
-    transition: Tensor,
+    links: Tensor,
     target_lengths: Tensor,
     state_lengths: Tensor,
     backend: str = "auto",
@@ -164,18 +164,18 @@ def posterior(
     """Posterior [B, T, N] that target i is emitted by state u, and expected use [B, N, N] of every
     link. The first sums to 1 over the states of every real target, the second to T - 1. Without a
     path both are 0."""
-    inputs = _checked(emission, transition, target_lengths, state_lengths)
+    inputs = _check_inputs(emission, links, target_lengths, state_lengths)
     _, state_posterior, link_use = _run(backend, inputs, gradients=True)
     assert state_posterior is not None and link_use is not None
     return state_posterior, link_use
 
 
 def best_path(
-    emission: Tensor, transition: Tensor, target_lengths: Tensor, state_lengths: Tensor
+    emission: Tensor, links: Tensor, target_lengths: Tensor, state_lengths: Tensor
 ) -> tuple[Tensor, Tensor]:
     """The best alignment (Viterbi): states of targets [B, T], -1 for padding or without a path;
     log-probability [B]."""
-    inputs = _checked(emission, transition, target_lengths, state_lengths)
+    inputs = _check_inputs(emission, links, target_lengths, state_lengths)
     sweep = alignment_torch.forward(inputs, best=True)
     path = alignment_torch.backtrack(sweep, lambda score: score.argmax(1))
     return path, sweep.value.to(sweep.alpha.dtype)
@@ -183,7 +183,7 @@ def best_path(
 
 def sample(
     emission: Tensor,
-    transition: Tensor,
+    links: Tensor,
     target_lengths: Tensor,
     state_lengths: Tensor,
     generator: torch.Generator | None = None,
@@ -191,24 +191,24 @@ def sample(
     """One alignment [B, T] sampled from the posterior over paths (-1 on padding and if there is no
     path)."""
 
-    def sampled_state(score: Tensor) -> Tensor:
+    def sample_state(score: Tensor) -> Tensor:
         return torch.multinomial(score.softmax(1), 1, generator=generator)[:, 0]
 
-    inputs = _checked(emission, transition, target_lengths, state_lengths)
+    inputs = _check_inputs(emission, links, target_lengths, state_lengths)
     sweep = alignment_torch.forward(inputs)
-    return alignment_torch.backtrack(sweep, sampled_state)
+    return alignment_torch.backtrack(sweep, sample_state)
 
 
-def _checked(
-    emission: Tensor, transition: Tensor, target_lengths: Tensor, state_lengths: Tensor
+def _check_inputs(
+    emission: Tensor, links: Tensor, target_lengths: Tensor, state_lengths: Tensor
 ) -> Inputs:
     """The inputs after a check of all shapes; the lengths become int64 on the device of
     `emission`."""
     batch, states = emission.shape[:1], emission.shape[2:]
-    if emission.dim() != 3 or transition.shape != (*batch, *states, *states):
+    if emission.dim() != 3 or links.shape != (*batch, *states, *states):
         raise ValueError(
-            "emission must be [batch, targets, states], transition [batch, states, states]; got "
-            f"{list(emission.shape)} and {list(transition.shape)}"
+            "emission must be [batch, targets, states], links [batch, states, states]; got "
+            f"{list(emission.shape)} and {list(links.shape)}"
         )
     for name, lengths in (("target_lengths", target_lengths), ("state_lengths", state_lengths)):
         if lengths.shape != batch or lengths.is_floating_point():
@@ -218,4 +218,4 @@ def _checked(
             )
     target_lengths = target_lengths.to(emission.device, torch.int64)
     state_lengths = state_lengths.to(emission.device, torch.int64)
-    return Inputs(emission, transition, target_lengths, state_lengths)
+    return Inputs(emission, links, target_lengths, state_lengths)

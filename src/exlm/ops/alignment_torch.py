@@ -33,7 +33,7 @@ class Inputs(NamedTuple):
     """What every back end takes (`exlm.ops.alignment`)."""
 
     emission: Tensor  # [B, T, N]
-    transition: Tensor  # [B, N, N]
+    links: Tensor  # [B, N, N]
     target_lengths: Tensor  # [B] int64
     state_lengths: Tensor  # [B] int64
 
@@ -48,7 +48,7 @@ class Sweep(NamedTuple):
 
     alpha: Tensor  # [B, T, N] row-normalised
     total: Tensor  # [B, T, N] log-sum over the predecessors, or their maximum
-    transition: Tensor  # [B, N, N] as it was used
+    links: Tensor  # [B, N, N] as it was used
     value: Tensor  # [B] log f, or the best path's log-probability
     # [B, T, N] bool, true at the last target and state of every sequence that has a path
     end: Tensor
@@ -77,12 +77,12 @@ def feasible(inputs: Inputs) -> tuple[Tensor, Tensor]:
 def forward(inputs: Inputs, best: bool = False) -> Sweep:
     """Alpha of all targets; `best` takes the maximum over predecessors (Viterbi) instead of the
     log-sum."""
-    emission, transition, target_lengths, state_lengths = inputs
+    emission, links, target_lengths, state_lengths = inputs
     batch, targets, states = emission.shape
     dtype = at_least_float32(emission.dtype)
     band, edges = feasible(inputs)
     emission = emission.to(dtype).clamp(min=LOG_ZERO).masked_fill(~band, LOG_ZERO)
-    transition = transition.to(dtype).clamp(min=LOG_ZERO).masked_fill(~edges, LOG_ZERO)
+    links = links.to(dtype).clamp(min=LOG_ZERO).masked_fill(~edges, LOG_ZERO)
     # A narrow band saves work, but to read its width from a GPU would wait for all earlier work.
     band_width = states
     if batch and not emission.is_cuda:
@@ -98,7 +98,7 @@ def forward(inputs: Inputs, best: bool = False) -> Sweep:
     only_state = (target_lengths == 1) & (state_lengths == 1)
     value = shift.masked_fill(~only_state, LOG_ZERO)
     for i, (before, here) in enumerate(bands, 1):
-        score = alpha[:, i - 1, before, None] + transition[:, before, here]
+        score = alpha[:, i - 1, before, None] + links[:, before, here]
         row = score.amax(1) if best else score.logsumexp(1)
         total[:, i, here] = row
         row = row + emission[:, i, here]
@@ -113,7 +113,7 @@ def forward(inputs: Inputs, best: bool = False) -> Sweep:
     no_path = (value <= NO_PATH_BELOW) | beyond_tensors | too_few_states
     value = value.masked_fill(no_path, -torch.inf)
     end = _ends(emission, target_lengths, state_lengths) & (value != -torch.inf)[:, None, None]
-    return Sweep(alpha, total, transition, value, end, bands)
+    return Sweep(alpha, total, links, value, end, bands)
 
 
 def _ends(emission: Tensor, target_lengths: Tensor, state_lengths: Tensor) -> Tensor:
@@ -132,14 +132,14 @@ def forward_backward(inputs: Inputs, gradients: bool = True) -> Result:
     if not gradients:
         return value, None, None
     state_posterior = sweep.end.to(value.dtype)
-    link_use = torch.zeros_like(sweep.transition)
+    link_use = torch.zeros_like(sweep.links)
     for i, (before, here) in reversed(list(enumerate(sweep.bands, 1))):
-        score = sweep.alpha[:, i - 1, before, None] + sweep.transition[:, before, here]
+        score = sweep.alpha[:, i - 1, before, None] + sweep.links[:, before, here]
         weight = (score - sweep.total[:, i, None, here]).clamp_(max=0.0).exp_()
         flow = weight.mul_(state_posterior[:, i, None, here])
         link_use[:, before, here] += flow
         state_posterior[:, i - 1, before] += flow.sum(2)
-    dtypes = inputs.emission.dtype, inputs.transition.dtype
+    dtypes = inputs.emission.dtype, inputs.links.dtype
     return value, state_posterior.to(dtypes[0]), link_use.to(dtypes[1])
 
 
@@ -151,6 +151,6 @@ def backtrack(sweep: Sweep, choose: Callable[[Tensor], Tensor]) -> Tensor:
     batch = torch.arange(len(path), device=path.device)
     for i in range(len(sweep.bands) - 1, -1, -1):
         successor = path[:, i + 1]
-        score = sweep.alpha[:, i] + sweep.transition[batch, :, successor.clamp(min=0)]
+        score = sweep.alpha[:, i] + sweep.links[batch, :, successor.clamp(min=0)]
         path[:, i] = torch.where(successor >= 0, choose(score), path[:, i])
     return path

@@ -154,8 +154,8 @@ def expand(
     if not count_copies:
         token_position = (rank - 1).clamp(min=0).gather(1, source_token) * attended
 
-    state_index, state_lengths = _compact(has_target.gather(1, source_token) & attended)
-    target_index, target_lengths = _compact(has_target)
+    state_index, state_lengths = _true_indices(has_target.gather(1, source_token) & attended)
+    target_index, target_lengths = _true_indices(has_target)
     target_of_token = (has_target.cumsum(1) - 1).clamp_(min=0)
     answers = input_ids if labels is None else torch.where(labels == IGNORED, input_ids, labels)
     return Lattice(
@@ -190,12 +190,12 @@ def _place_copies(copy_counts: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     return first_copy, source_token, position, position < end[:, -1:]
 
 
-def _compact(selected: Tensor) -> tuple[Tensor, Tensor]:
-    """Indices [B, max count] of the true entries of `selected [B, S]`, 0 on padding, and their
-    number [B]."""
-    count = selected.sum(1)
-    largest = max(int(count.max()), 1)
+def _true_indices(selected: Tensor) -> tuple[Tensor, Tensor]:
+    """Indices [B, N] of the true entries of `selected` [B, S], 0 on padding, and their numbers [B],
+    of which N is the largest."""
+    counts = selected.sum(1)
+    largest = max(int(counts.max()), 1)
     # A stable sort brings the true entries to the front, in their order.
     index = torch.argsort((~selected).to(torch.int8), dim=1, stable=True)[:, :largest]
-    real = torch.arange(index.shape[1], device=selected.device) < count[:, None]
-    return index.masked_fill(~real, 0), count
+    real = torch.arange(index.shape[1], device=selected.device) < counts[:, None]
+    return index.masked_fill(~real, 0), counts

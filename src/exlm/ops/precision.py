@@ -1,13 +1,19 @@
 """The precision of a run, and how float32 matrix products are computed: settings that are restored
 afterwards.
 
-`torch.set_float32_matmul_precision` holds for a whole process. Its level "medium" selects oneDNN on
-a CPU, "highest" MKL. What is best depends on the processor, so `exact_level` tries "medium" once:
+In a run with `bf16` autocast gives the encoder's products bfloat16 operands. Products of float32
+numbers, those of the heads and all of a run with `fp32`, depend on the level of
+`torch.set_float32_matmul_precision`, which holds for a whole process:
 
-* Without AMX (AMD, and Intel before Sapphire Rapids) its products are true float32, and a training
-  step is up to 1.77 times as fast. It is taken.
-* With AMX (Intel since Sapphire Rapids) it rounds operands to bfloat16, so that a link would be off
-  by up to 0.2 nats. "highest" is taken, PyTorch's default."""
+processor                       level        what happens
+CPU without AMX (AMD, Intel     medium       true float32 by oneDNN: a step is up to 1.77 times as
+before Sapphire Rapids)                      fast as at the level highest
+CPU with AMX                    highest      true float32 by MKL; medium would round operands to
+                                             bfloat16, and a link would be off by up to 0.2 nats
+GPU                             highest      true float32
+GPU in training with `bf16`     high         TF32, which is eight times as precise as bfloat16
+
+`exact_level` finds out which CPU it is: it tries "medium" once."""
 
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
@@ -91,8 +97,7 @@ def autocast(device: torch.device, precision: str) -> AbstractContextManager:
 
 
 def training_products(device: torch.device, precision: str) -> AbstractContextManager:
-    """The setting of float32 products in training: true float32. Only in bfloat16 training on a GPU
-    the heads' products may be TF32, which is eight times as precise as bfloat16."""
+    """The level of float32 products in training (last row of the table: bfloat16 on a GPU)."""
     half_on_gpu = device.type != "cpu" and used_precision(device, precision) == "bf16"
     return matmul_precision("high" if half_on_gpu else exact_level(device))
 

@@ -1,8 +1,8 @@
 """The transition matrix over the DAG of states, as log-probabilities (paper, section 4.2).
 
-`single` is the paper's equation, one softmax over Q K^T / sqrt(d). `gated` is what the authors'
-release trains: one such distribution per head, mixed by a learned gate. Both are at least float32
-in any model, since a bfloat16 log-probability is off by up to 3% per link.
+`single_links` is the paper's equation, one softmax over Q K^T / sqrt(d). `gated_links` is what the
+authors' release trains: one such distribution per head, mixed by a learned gate. Both are at least
+float32 in any model, since a bfloat16 log-probability is off by up to 3% per link.
 
 The mixture adds one head after the other, and the gradient computes every head again. So no
 [B, N, N, H] tensor is ever held. On a GPU the heads of small lattices are computed together, which
@@ -70,14 +70,16 @@ def edge_mask(state_lengths: Tensor, states: int, target_of_state: Tensor | None
     return edges & (target_of_state[:, :, None] != target_of_state[:, None, :])
 
 
-def single(query: Tensor, key: Tensor, edges: Tensor, prior: LinkPrior | None = None) -> Tensor:
+def single_links(
+    query: Tensor, key: Tensor, edges: Tensor, prior: LinkPrior | None = None
+) -> Tensor:
     """log softmax(Q K^T / sqrt(d)) over the valid successors of every state; query, key [B, N, d];
-    `edges` and `prior` as for `gated`."""
+    `edges` and `prior` as for `gated_links`."""
     log_gate = query.new_zeros(*query.shape[:2], 1)
-    return gated(query[:, :, None], key[:, :, None], log_gate, edges, prior)
+    return gated_links(query[:, :, None], key[:, :, None], log_gate, edges, prior)
 
 
-def gated(
+def gated_links(
     query: Tensor, key: Tensor, log_gate: Tensor, edges: Tensor, prior: LinkPrior | None = None
 ) -> Tensor:
     """Mixture over heads of log softmax(q k^T / sqrt(d / H)), weighted by a gate per state.

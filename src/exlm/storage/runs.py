@@ -9,17 +9,16 @@ import platform
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
 import torch
 from filelock import FileLock, Timeout
 
-from exlm import __version__
 from exlm.errors import InputError
-from exlm.identity import complete, first_difference
+from exlm.identity import first_difference
 from exlm.storage.files import read_or_empty, to_json_types, write_json
+from exlm.upgrades import upgrade_identity
 
 # In a `resumable_directory`: the identity that it belongs to; and the folder of what is done so
 # far, which is kept when the command is interrupted.
@@ -90,7 +89,8 @@ def resumable_directory(path: Path, identity: dict[str, Any]) -> Iterator[Path]:
     on an error it stays, unless nothing is in the folder. InputError if another command uses it."""
     with lock(path):
         folder = path / PROGRESS
-        if complete(read_or_empty(path / BEGUN)) != complete(to_json_types(identity)):
+        begun = upgrade_identity(read_or_empty(path / BEGUN))
+        if begun != upgrade_identity(to_json_types(identity)):
             shutil.rmtree(folder, ignore_errors=True)
             write_json(path / BEGUN, identity)
         folder.mkdir(exist_ok=True)
@@ -120,12 +120,3 @@ def machine() -> dict[str, Any]:
         "torch": torch.__version__,
         "threads": torch.get_num_threads(),
     }
-
-
-def doctor() -> dict[str, str]:
-    """Prints what a report of a bug should have: versions, processor, device, threads."""
-    facts = {"exlm": __version__, **{name: version(name) for name in ("transformers", "rdkit")}}
-    facts |= {name: str(value) for name, value in machine().items()}
-    for name, value in facts.items():
-        print(f"{name:12}  {value}")
-    return facts

@@ -123,7 +123,7 @@ def fit(
     stop_signal = 0
     scores = None
     with closing(tracker), on_signals(signals.append, once=True):
-        for step, micro_batches in _ahead(batches, tracker.step, config.steps):
+        for step, micro_batches in _batches_ahead(batches, tracker.step, config.steps):
             rate = learning_rate(config.optimizer, step, config.steps)
             for group in optimizer.param_groups:
                 group["lr"] = rate
@@ -193,7 +193,7 @@ def recompute_layers(network: nn.Module) -> None:
         ) from error
 
 
-def _ahead(
+def _batches_ahead(
     batches: MakeMicroBatches, start: int, steps: int
 ) -> Iterator[tuple[int, list[NumberedBatch]]]:
     """(step, micro-batches) of every update; a thread makes the next ones while the current ones

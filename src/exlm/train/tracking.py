@@ -16,6 +16,7 @@ from exlm.errors import TrainingStopped
 from exlm.storage.files import read_log, write_text
 from exlm.train import distributed
 from exlm.train.update import Sums
+from exlm.upgrades import upgrade_checkpoint
 
 
 class RunLog(NamedTuple):
@@ -35,9 +36,9 @@ class Tracker:
 
     def __init__(self, log: RunLog, state: dict[str, Any] | None, steps: int) -> None:
         directory, self.loss_name, description = log
-        new_run: dict[str, Any] = {"step": 0, "sums": (), "seconds": [0.0, 0.0]}
-        # Checkpoints of earlier versions have no seconds.
-        state = new_run | (state or {})
+        if state is None:
+            state = {"step": 0, "sums": (), "seconds": [0.0, 0.0]}
+        state = upgrade_checkpoint(state)
         self.steps = steps
         self.step = state["step"]
         self.sums = Sums(*state["sums"])
