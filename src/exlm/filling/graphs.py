@@ -23,14 +23,19 @@ MASKS = re.compile(r"\[MASK\]|<mask>")
 MOST_LOGITS = 2**26  # how many logits fit in memory at a time
 
 
-class TokenizedText(NamedTuple):
-    """A text as tokens, and which of them are masks that no pass has filled yet."""
+class MaskedText(NamedTuple):
+    """A text as tokens, and which of them are masks."""
 
     token_ids: list[int]
     masks: list[int]  # their places among the tokens
     problem: str | None = None  # why the text cannot be filled; None if it can
-    # The log-probability of all tokens together that earlier passes filled in.
-    log_prob: float = 0.0
+
+    def fill_in(self, ids_of_masks: dict[int, list[int]]) -> "MaskedText":
+        """The text with the token of each of some masks, by the place of the mask."""
+        token_ids = list(self.token_ids)
+        for place, [token] in ids_of_masks.items():
+            token_ids[place] = token
+        return MaskedText(token_ids, [mask for mask in self.masks if mask not in ids_of_masks])
 
 
 def load_for_filling(path: str) -> tuple[ExLMForMaskedLM, PreTrainedTokenizerFast]:
@@ -63,17 +68,17 @@ def fills_molecules(
 
 def tokenize(
     network: ExLMForMaskedLM, tokenizer: PreTrainedTokenizerFast, texts: Sequence[str]
-) -> list[TokenizedText]:
+) -> list[MaskedText]:
     """The texts as tokens. Masks may be in any spelling of MASKS, or the tokenizer's own."""
     spelled = [MASKS.sub(str(tokenizer.mask_token), text.strip()) for text in texts]
-    tokenized_texts = []
+    masked_texts = []
     for text, token_ids in zip(spelled, tokenizer(spelled)["input_ids"], strict=True):
         masks = [place for place, token in enumerate(token_ids) if token == tokenizer.mask_token_id]
         problem = _problem(network.config, text, token_ids, len(masks))
         if problem is None and tokenizer.unk_token_id in token_ids:
             problem = describe_unknown_words(text, tokenizer)
-        tokenized_texts.append(TokenizedText(token_ids, masks, problem))
-    return tokenized_texts
+        masked_texts.append(MaskedText(token_ids, masks, problem))
+    return masked_texts
 
 
 def _problem(config: PreTrainedConfig, text: str, token_ids: list[int], masks: int) -> str | None:
@@ -84,7 +89,7 @@ def _problem(config: PreTrainedConfig, text: str, token_ids: list[int], masks: i
     if not text:
         return "empty text"
     if not masks:
-        return "no mask: write [MASK] where something is missing, or name a --site"
+        return "no mask: write [MASK] where something is missing, or name a site (exlm fill --site)"
     if config.states_per_boundary > 1 and ends.intersection(token_ids[1:-1]):
         return (
             "an end of sequence inside the text, which has states of its own in this model; "
@@ -98,7 +103,7 @@ def _problem(config: PreTrainedConfig, text: str, token_ids: list[int], masks: i
 def graphs_of_texts(
     network: ExLMForMaskedLM,
     tokenizer: PreTrainedTokenizerFast,
-    texts: Sequence[TokenizedText],
+    texts: Sequence[MaskedText],
     tokens_per_batch: int = TOKENS_PER_BATCH,
 ) -> Iterator[tuple[int, Graph]]:
     """The number of every text without a problem and, on the CPU, the graph of what the model says
@@ -118,7 +123,7 @@ def graphs_of_texts(
 
 @torch.inference_mode()
 def _graphs_of_batch(
-    network: ExLMForMaskedLM, tokenizer: PreTrainedTokenizerFast, texts: list[TokenizedText]
+    network: ExLMForMaskedLM, tokenizer: PreTrainedTokenizerFast, texts: list[MaskedText]
 ) -> list[Graph]:
     batch = tokenizer.pad(
         {"input_ids": [text.token_ids for text in texts]},

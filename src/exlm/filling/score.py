@@ -192,7 +192,7 @@ def log_odds(graph: Graph, tokens: Tensor) -> np.ndarray:
     in every mask, as `exlm fill` does in one pass."""
     masks = tokens.shape[2]
     # [masks, V]
-    marginals = (search.visits(graph, masks)[1:-1] @ graph.probs).log()
+    marginals = search.marginals(graph).log()
     singly = marginals[torch.arange(masks), tokens].sum(-1)
     jointly = search.log_probability(search.with_one_per_mask(graph), tokens.flatten(0, 1))
     mutant, wild = torch.stack([singly, jointly.view_as(singly)]).unbind(-1)
