@@ -127,7 +127,7 @@ def sampled(
     """SAMPLES fillings of the sites of a fragment, in random order."""
     settings = FillCommandOptions(site=[lengths], molecules=True, samples=SAMPLES, passes=passes)
     template = molecule_template(fragment, settings)
-    settings = replace(settings, samples=math.ceil(SAMPLES / len(template.lengths)))
+    settings = replace(settings, samples=math.ceil(SAMPLES / len(template.masked_texts)))
     filler = Filler(network, tokenizer, settings)
     [of_fragment] = filler.fill([FilledText(1, fragment, template=template)])
     if of_fragment.problem:

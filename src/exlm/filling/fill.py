@@ -24,11 +24,11 @@ from exlm.data.tabular import TableOptions
 from exlm.data.tokenization import alphabet_name
 from exlm.errors import InputError, note
 from exlm.filling.filler import Filler
-from exlm.filling.graphs import fills_molecules, load_for_filling
+from exlm.filling.graphs import MASKS, fills_molecules, load_for_filling
 from exlm.filling.molecule_facts import judge
 from exlm.filling.options import FillCommandOptions
 from exlm.filling.results import FilledText, Filling
-from exlm.filling.templates import make_template
+from exlm.filling.templates import molecule_template, protein_template
 from exlm.filling.writers import FOR_MOLECULES, WRITERS
 from exlm.storage.files import check_suffix, render, replacing
 from exlm.tasks.rows.table import unlabelled_table
@@ -88,9 +88,11 @@ def fill(
     devices.place_model(network, device)
     if fill_options.has_sites:
         texts_to_fill = [with_template(text, fill_options) for text in texts_to_fill]
-    filler = Filler(network, tokenizer, fill_options, fill_options.tokens_per_batch)
+    filler = Filler(
+        network, tokenizer, fill_options, fill_options.tokens_per_batch, fill_options.states
+    )
     results = tqdm(
-        filler.fill(texts_to_fill, fill_options.states),
+        filler.fill(texts_to_fill),
         "fill",
         len(texts_to_fill),
         unit="line",
@@ -140,6 +142,10 @@ def with_template(text: FilledText, options: FillCommandOptions) -> FilledText:
     """The text with the template of its sites, or with the problem that it has."""
     if text.problem is not None:
         return text
+    if MASKS.search(text.text):
+        problem = "it has masks, but site, keep or replace say what is free; leave out either"
+        return replace(text, problem=problem)
+    make_template = molecule_template if options.molecules else protein_template
     try:
         return replace(text, template=make_template(text.text, options))
     except InputError as error:

@@ -7,7 +7,6 @@ from functools import cached_property
 from itertools import accumulate, islice, pairwise
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor
 from transformers import PreTrainedTokenizerFast
@@ -18,6 +17,7 @@ from exlm.filling.graphs import MaskedText, graphs_of_texts, tokenize
 from exlm.filling.options import TOKENS_PER_BATCH, FillOptions, allowed_tokens
 from exlm.filling.results import FilledText, Filling, most_probable_first
 from exlm.filling.search import Graph
+from exlm.filling.templates import Template
 from exlm.filling.text_search import Beginning, TextSearch
 from exlm.model.masked_lm import ExLMForMaskedLM
 
@@ -39,8 +39,8 @@ def fill_texts(
 ) -> Iterator[FilledText]:
     """Yields each text with its fillings, in order. The number of a text is part of the seed of its
     samples. A batch has at most `tokens_per_batch` positions after expansion."""
-    filler = Filler(network, tokenizer, options or FillOptions(), tokens_per_batch)
-    return filler.fill([FilledText(line, text) for line, text in enumerate(texts, 1)], states)
+    filler = Filler(network, tokenizer, options or FillOptions(), tokens_per_batch, states)
+    return filler.fill([FilledText(line, text) for line, text in enumerate(texts, 1)])
 
 
 @dataclass(frozen=True)
@@ -51,21 +51,21 @@ class Filler:
     tokenizer: PreTrainedTokenizerFast
     options: FillOptions
     tokens_per_batch: int = TOKENS_PER_BATCH
+    states: bool = False  # whether to tell the states of each mask, too
 
     @cached_property
     def allowed(self) -> Tensor | None:
         """[V] which tokens may be filled in; None: all."""
         return allowed_tokens(self.tokenizer, self.options, self.network.config.vocab_size)
 
-    def fill(self, texts: Sequence[FilledText], states: bool = False) -> Iterator[FilledText]:
+    def fill(self, texts: Sequence[FilledText]) -> Iterator[FilledText]:
         """Yields each text with its fillings, or with the problem that it has, in order."""
-        choices = [choice for text in texts for choice in text.choices]
-        filled_choices = self._fill_masks(choices, states)
+        filled_choices = self._fill_masks([choice for text in texts for choice in text.choices])
         for text in texts:
-            choices_of_text = list(islice(filled_choices, len(text.choices)))
-            yield _merge(text, choices_of_text) if text.template else choices_of_text[0]
+            choices = list(islice(filled_choices, len(text.choices)))
+            yield choices[0] if text.template is None else _merge(text, text.template, choices)
 
-    def _fill_masks(self, texts: Sequence[FilledText], states: bool) -> Iterator[FilledText]:
+    def _fill_masks(self, texts: Sequence[FilledText]) -> Iterator[FilledText]:
         """As `fill`, for texts with masks, of which TEXTS are filled at a time."""
         for start in range(0, len(texts), TEXTS):
             chunk = texts[start : start + TEXTS]
@@ -77,15 +77,11 @@ class Filler:
                 for text, masked_text in zip(chunk, masked_texts, strict=True)
             ]
             for number, graph in self.graphs(masked_texts):
-                filled = self.fill_graph(filled_texts[number], masked_texts[number], graph)
-                if states and filled.fillings:
-                    filled = replace(filled, states=self.states_of_masks(graph))
-                filled_texts[number] = filled
+                filled_texts[number] = self.fill_graph(chunk[number], masked_texts[number], graph)
             yield from filled_texts
 
     def graphs(self, texts: Sequence[MaskedText]) -> Iterator[tuple[int, Graph]]:
-        """The numbers and the graphs of `graphs_of_texts`, with the tokens that the options allow,
-        at their temperature."""
+        """The numbers and the graphs of `graphs_of_texts`, restricted as the options say."""
         graphs = graphs_of_texts(self.network, self.tokenizer, texts, self.tokens_per_batch)
         for number, graph in graphs:
             yield number, self.restrict(graph)
@@ -126,6 +122,7 @@ class Filler:
             exact=exact,
             kept=kept,
             passes=text_search.passes,
+            states=self.states_of_masks(graph) if self.states and fillings else None,
             warning=RARE_PATHS if kept is not None and kept < 0.5 else None,
         )
 
@@ -145,9 +142,10 @@ class Filler:
         self, masked_text: MaskedText, whole: Beginning, length_probability: float | None
     ) -> Filling:
         segments = self.segments(masked_text, whole.ids_of_masks)
+        ids_of_masks = [whole.ids_of_masks[place] for place in masked_text.masks]
         return Filling(
             text="".join(text for text, _ in segments),
-            tokens=[self._names(whole.ids_of_masks[place]) for place in masked_text.masks],
+            tokens=list(map(self.tokenizer.convert_ids_to_tokens, ids_of_masks)),
             log_probability=whole.log_prob,
             path=whole.path,
             length_probability=length_probability,
@@ -201,32 +199,22 @@ class Filler:
         """A token as text, or by its name in the vocabulary if nothing of it can be seen."""
         text = str(self.tokenizer.decode([token_id])).strip()
         is_visible = bool(text) and text.isprintable()
-        return text if is_visible else self._names([token_id])[0]
-
-    def _names(self, token_ids: list[int]) -> list[str]:
-        return list(self.tokenizer.convert_ids_to_tokens(token_ids))
+        return text if is_visible else str(self.tokenizer.convert_ids_to_tokens(token_id))
 
 
-def _merge(text: FilledText, choices: list[FilledText]) -> FilledText:
+def _merge(text: FilledText, template: Template, choices: list[FilledText]) -> FilledText:
     """The text with the fillings of all choices of the lengths of its sites."""
-    assert text.template is not None
     usable = [choice for choice in choices if choice.problem is None]
     problems = [choice.problem for choice in choices if choice.problem is not None]
     if not usable:
         return replace(text, problem=problems[0])
     fillings: list[Filling] = []
-    for choice, lengths in zip(choices, text.template.lengths, strict=True):
-        site_of_mask = np.repeat(text.template.numbers_of_sites, lengths).tolist()
+    # All choices are taken to be equally probable.
+    probability = 1 / len(usable)
+    for choice, sites in zip(choices, template.sites_of_masks, strict=True):
         for filling in choice.fillings:
-            fillings.append(
-                replace(
-                    filling,
-                    masked=choice.text,
-                    site_of_mask=site_of_mask,
-                    # All choices are taken to be equally probable.
-                    length_probability=1 / len(usable),
-                )
-            )
+            of_site = replace(filling, masked=choice.text, site_of_mask=sites)
+            fillings.append(replace(of_site, length_probability=probability))
     warnings = [choice.warning for choice in usable if choice.warning is not None]
     if problems:
         warnings.append(f"{len(problems)} of {len(choices)} choices of lengths: {problems[0]}")

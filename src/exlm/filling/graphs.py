@@ -74,15 +74,19 @@ def tokenize(
     masked_texts = []
     for text, token_ids in zip(spelled, tokenizer(spelled)["input_ids"], strict=True):
         masks = [place for place, token in enumerate(token_ids) if token == tokenizer.mask_token_id]
-        problem = _problem(network.config, text, token_ids, len(masks))
-        if problem is None and tokenizer.unk_token_id in token_ids:
-            problem = describe_unknown_words(text, tokenizer)
+        problem = _problem(network.config, tokenizer, text, token_ids, len(masks))
         masked_texts.append(MaskedText(token_ids, masks, problem))
     return masked_texts
 
 
-def _problem(config: PreTrainedConfig, text: str, token_ids: list[int], masks: int) -> str | None:
-    """Why a text cannot be filled; None if it can, unless the tokenizer does not know its words."""
+def _problem(
+    config: PreTrainedConfig,
+    tokenizer: PreTrainedTokenizerFast,
+    text: str,
+    token_ids: list[int],
+    masks: int,
+) -> str | None:
+    """Why a text cannot be filled; None if it can."""
     ends = {config.bos_token_id, config.eos_token_id}
     length = config.expanded_length(len(token_ids), masks)
     longest = config.max_position_embeddings
@@ -97,6 +101,8 @@ def _problem(config: PreTrainedConfig, text: str, token_ids: list[int], masks: i
         )
     if config.limits_positions and length > longest:
         return f"too long: it expands to {length} positions, the model's most is {longest}"
+    if tokenizer.unk_token_id in token_ids:
+        return describe_unknown_words(text, tokenizer)
     return None
 
 

@@ -56,7 +56,7 @@ def _molecule(smiles: str, template: Template | None) -> Chem.Mol | None:
         return None
     if template is None or template.core is None:
         return molecule
-    pieces = 1 + "".join(template.texts).count(".")
+    pieces = 1 + template.masked_texts[0].count(".")
     is_whole = len(Chem.GetMolFrags(molecule)) == pieces
     return molecule if is_whole and _hangs_on_sites(molecule, template.core) else None
 

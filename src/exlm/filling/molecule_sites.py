@@ -74,18 +74,18 @@ def _match(molecule: Chem.Mol, smarts: str, option: str) -> set[int]:
     return set(matches[0])
 
 
-def find_groups(molecule: Chem.Mol, keep: str | None, replace: str | None) -> list[set[int]]:
-    """The atoms that the SMARTS `replace` matches, or else the groups that hang on those that
-    `keep` matches."""
-    if replace is not None:
-        return [_match(molecule, replace, "replace")]
-    kept = _match(molecule, str(keep), "keep")
-    cut = [bond for bond in molecule.GetBonds() if _crosses(bond, kept)]
+def find_groups(molecule: Chem.Mol, kept: str | None, replaced: str | None) -> list[set[int]]:
+    """The atoms of each group to free: those that the SMARTS `replaced` matches, or else the groups
+    that hang on what `kept` matches."""
+    if replaced is not None:
+        return [_match(molecule, replaced, "replace")]
+    core = _match(molecule, str(kept), "keep")
+    cut = [bond for bond in molecule.GetBonds() if _crosses(bond, core)]
     if not cut:
-        raise InputError(f"keep is {keep}, which is the whole molecule, so nothing is free")
-    numbers = [bond.GetIdx() for bond in cut]
-    pieces = Chem.GetMolFrags(Chem.FragmentOnBonds(molecule, numbers, addDummies=False))
-    beside = set[int]().union(*map(_atoms_of, cut)) - kept
+        raise InputError(f"keep is {kept}, which is the whole molecule, so nothing is free")
+    bond_numbers = [bond.GetIdx() for bond in cut]
+    pieces = Chem.GetMolFrags(Chem.FragmentOnBonds(molecule, bond_numbers, addDummies=False))
+    beside = set[int]().union(*map(_atoms_of, cut)) - core
     return [set(piece) for piece in pieces if not beside.isdisjoint(piece)]
 
 

@@ -178,9 +178,9 @@ def score_mutants(
             problems[row] = masked_text.problem or ""
     for number, graph in graphs_of_texts(network, tokenizer, masked_texts):
         tokens = []
-        for row in groups[number]:
-            new = list(mutants[row].changes.values())
-            old = [mutants[row].wild[place] for place in mutants[row].changes]
+        for mutant in [mutants[row] for row in groups[number]]:
+            new = list(mutant.changes.values())
+            old = [mutant.wild[place] for place in mutant.changes]
             tokens.append([*map(tokenizer.convert_tokens_to_ids, (new, old))])
         scores[groups[number]] = log_odds(graph, torch.tensor(tokens))
     return scores, problems

@@ -3,14 +3,14 @@ tokens is said. A template has a text with masks for each choice of the lengths 
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import product
+from itertools import chain, product
 from math import prod
 
+import numpy as np
 from rdkit import Chem, rdBase
 
 from exlm.data.chemistry import molecule_problem
 from exlm.errors import InputError
-from exlm.filling.graphs import MASKS
 from exlm.filling.molecule_sites import (
     SITE,
     find_groups,
@@ -29,37 +29,10 @@ MOST_CHOICES = 1000  # how many choices of lengths a text may have, over all its
 class Template:
     """What stays of a text that has sites."""
 
-    texts: list[str]  # a site stands between two of them
-    lengths_of_sites: list[range]  # how many tokens each site may have
-    numbers_of_sites: list[int]  # their numbers, by which their pieces are listed
+    masked_texts: list[str]  # the text with masks, for each choice of the lengths of all sites
+    sites_of_masks: list[list[int]]  # for each of these, the number of the site of every mask
     original: str | None = None  # the molecule of which a piece was freed
     core: Chem.Mol | None = None  # what a filled molecule has, with something at its sites alone
-
-    @property
-    def lengths(self) -> list[tuple[int, ...]]:
-        """The choices of lengths of all sites."""
-        return list(product(*self.lengths_of_sites))
-
-    @property
-    def masked_texts(self) -> list[str]:
-        """The text with masks, for each of `lengths`."""
-        first, *others = self.texts
-        return [
-            first
-            + "".join(MASK * length + text for length, text in zip(choice, others, strict=True))
-            for choice in self.lengths
-        ]
-
-
-def make_template(text: str, options: FillCommandOptions) -> Template:
-    """The template of a molecule or a protein. InputError if it has masks, or not these sites."""
-    if MASKS.search(text):
-        raise InputError(
-            "it has masks, but site, keep or replace say what is free; leave out either"
-        )
-    return (
-        molecule_template(text, options) if options.molecules else protein_template(text, options)
-    )
 
 
 def protein_template(sequence: str, options: FillCommandOptions) -> Template:
@@ -84,8 +57,9 @@ def protein_template(sequence: str, options: FillCommandOptions) -> Template:
             raise InputError(f"two sites have residue {first}; give it to one of them")
         texts.append(sequence[end : first - 1])
         end = last
-    lengths = [range(len(residues), len(residues) + 1) for residues in places]
-    return Template([*texts, sequence[end:]], lengths, list(range(len(lengths))))
+    lengths = [[len(residues)] for residues in places]
+    masked_texts, sites_of_masks = _choices([*texts, sequence[end:]], lengths, range(len(places)))
+    return Template(masked_texts, sites_of_masks)
 
 
 def molecule_template(smiles: str, options: FillCommandOptions) -> Template:
@@ -109,8 +83,8 @@ def molecule_template(smiles: str, options: FillCommandOptions) -> Template:
     pieces = SITE.split(to_smiles(with_sites, sampled=options.samples is not None))
     numbers = pieces[1::2]
     lengths = _lengths_of_sites(numbers, options.site or [], lengths_now)
-    core = remove_points(with_sites)
-    return Template(pieces[::2], lengths, list(map(int, numbers)), original, core)
+    masked_texts, sites_of_masks = _choices(pieces[::2], lengths, list(map(int, numbers)))
+    return Template(masked_texts, sites_of_masks, original, core=remove_points(with_sites))
 
 
 def _lengths_of_sites(
@@ -144,3 +118,17 @@ def _lengths_of_sites(
             f"give shorter ranges, for at most {MOST_CHOICES:,}"
         )
     return lengths
+
+
+def _choices(
+    texts: Sequence[str], lengths_of_sites: Sequence[Sequence[int]], numbers: Sequence[int]
+) -> tuple[list[str], list[list[int]]]:
+    """`masked_texts` and `sites_of_masks` of a template: a site stands between two of the texts."""
+    masked_texts = []
+    sites_of_masks = []
+    for lengths in product(*lengths_of_sites):
+        masks = [MASK * length for length in lengths]
+        pieces = chain.from_iterable(zip(texts, [*masks, ""], strict=True))
+        masked_texts.append("".join(pieces))
+        sites_of_masks.append(np.repeat(numbers, lengths).tolist())
+    return masked_texts, sites_of_masks

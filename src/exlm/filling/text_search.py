@@ -32,22 +32,15 @@ EMPTY = Beginning({}, 0.0)
 
 @dataclass(frozen=True)
 class TextSearch:
-    """A search of the fillings of one text.
-
-    Attributes:
-        text: the text.
-        paths: the allowed paths of the graph of its first pass.
-        first: that graph with all paths.
-        read: a function that yields the numbers and graphs of texts; in order, if they are equally
-            long.
-        options: how to search.
-        kept_shares: the `search.kept_share` of every graph of a later pass that was read."""
+    """A search of the fillings of one text."""
 
     text: MaskedText
-    paths: Graph
-    first: Graph
+    paths: Graph  # the paths of the first pass that are allowed
+    first: Graph  # all paths of the first pass
+    # yields the numbers and graphs of texts; in order, if they are equally long
     read: Callable[[list[MaskedText]], Iterable[tuple[int, Graph]]]
     options: FillOptions
+    # the `search.kept_share` of every graph of a later pass that was read
     kept_shares: list[float] = field(default_factory=list)
 
     @property
