@@ -256,7 +256,11 @@ def test_the_figure_has_a_state_for_each_state_and_a_link_for_each_probable_one(
 @pytest.mark.parametrize(
     "arguments,message",
     [
-        (("MODEL", "CCO"), "the text cannot be filled: no mask"),
+        (
+            ("MODEL", "CCO"),
+            # explore has no option --site
+            "no mask: write [MASK] where something is missing, or name a site with exlm fill --site",
+        ),
         (("MODEL", "C" * 70 + "[MASK]"), "too long: it expands to"),
         (("MODEL", "C!?[MASK]"), "not in the vocabulary"),
         (

@@ -475,12 +475,14 @@ def test_every_line_of_a_file_is_kept(capsys, model, tmp_path):
     main(["fill", str(model), "--file", str(source), "--output", str(target), "--n_best", "2"])
     filled_texts = read(target)
     weak = sum(filled["warning"] is not None for filled in filled_texts)
-    first = "(line 2: no mask: write [MASK] where something is missing, or name a --site)"
+    no_mask = (
+        "no mask: write [MASK] where something is missing, or name a site with exlm fill --site"
+    )
+    first = f"(line 2: {no_mask})"
     counts = f"2 lines filled, 4 with a problem {first}, {weak} with a warning"
     assert counts in capsys.readouterr().out
     assert [r["line"] for r in filled_texts] == [1, 2, 3, 4, 5, 6]
     assert [len(r["fillings"]) for r in filled_texts] == [2, 0, 0, 0, 0, 2]
-    no_mask = "no mask: write [MASK] where something is missing, or name a --site"
     assert [r["problem"] for r in filled_texts[:3]] == [None, no_mask, "empty text"]
     assert "too long" in filled_texts[3]["problem"]
     assert "not in the vocabulary" in filled_texts[4]["problem"]

@@ -93,7 +93,9 @@ def _problem(
     if not text:
         return "empty text"
     if not masks:
-        return "no mask: write [MASK] where something is missing, or name a site (exlm fill --site)"
+        return (
+            "no mask: write [MASK] where something is missing, or name a site with exlm fill --site"
+        )
     if config.states_per_boundary > 1 and ends.intersection(token_ids[1:-1]):
         return (
             "an end of sequence inside the text, which has states of its own in this model; "
