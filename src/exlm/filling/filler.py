@@ -105,13 +105,13 @@ class Filler:
         exact = None if options.samples else True
         for length, probability in lengths.items():
             if options.samples is not None:
-                whole_texts = text_search.samples(length, text.line)
+                whole_fillings = text_search.samples(length, text.line)
             else:
-                whole_texts, is_exact = text_search.best(length)
+                whole_fillings, is_exact = text_search.best(length)
                 exact = exact and is_exact
             # With one token for each mask there is no other length.
             length_probability = probability if options.all_paths else None
-            for whole in whole_texts:
+            for whole in whole_fillings:
                 fillings.append(self._filling(masked_text, whole, length_probability))
         kept = None
         if not options.all_paths:

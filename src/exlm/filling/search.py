@@ -72,8 +72,7 @@ class TokenFillings:
     log_prob: Tensor  # [n] log p(y | m), summed over all paths
     # [n, m] the state of each token, on the sampled path or else on the most probable path
     path: Tensor
-    # whether no missing filling is more probable than the last one; None where that is not searched
-    exact: bool | None = None
+    exact: bool = False  # whether it is proven that no missing filling is more probable
     missing_bound: float = 0.0  # how probable a missing filling can be at most, a logarithm
 
     def by_mask(self, graph: Graph) -> Iterator[tuple[list[list[int]], float, list[int]]]:

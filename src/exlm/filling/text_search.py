@@ -20,7 +20,7 @@ READ_AT_ONCE = 8  # beginnings, in a beam search
 
 @dataclass(frozen=True)
 class Beginning:
-    """The tokens of some masks of a text. With those of all masks it is a filling."""
+    """The tokens of some masks of a text. With those of all masks it is a whole filling."""
 
     ids_of_masks: dict[int, list[int]]  # by the place of the mask
     log_prob: float  # of all these tokens together
@@ -54,7 +54,7 @@ class TextSearch:
         n_best, beam = self.options.n_best, self.options.beam
         if self.passes == 1:
             fillings = search.beam_search(self.paths, length, n_best, beam)
-            return _continue(EMPTY, self.paths, fillings), fillings.exact is True
+            return _continue(EMPTY, self.paths, fillings), fillings.exact
         # A narrow search takes less time, and is mostly exact.
         narrow = min(2 * n_best, beam)
         beginnings, exact = self._best_in_passes(narrow)
