@@ -14,7 +14,7 @@ from rdkit import Chem
 
 from exlm import ExLMConfig, ExLMForMaskedLM
 from exlm.data.tokenization import letter_tokenizer
-from exlm.filling import search
+from exlm.filling import graph_search
 from exlm.filling.fill import with_template
 from exlm.filling.filler import Filler, fill_texts
 from exlm.filling.graphs import load_for_filling
@@ -146,28 +146,30 @@ def test_restricted_fillings_have_the_probabilities_given_that_all_tokens_are_al
     every, log_f = enumerate_fillings(graph, tokens)
     is_allowed = allowed[every].all(1)
     expected = log_f[is_allowed] - log_f[is_allowed].logsumexp(0)
-    restricted = search.restrict(graph, allowed, temperature=1.0)
-    torch.testing.assert_close(search.log_probability(restricted, every[is_allowed]), expected)
-    best = search.beam_search(restricted, tokens, n_best=len(every), beam=len(every))
+    restricted = graph_search.restrict(graph, allowed, temperature=1.0)
+    torch.testing.assert_close(
+        graph_search.log_probability(restricted, every[is_allowed]), expected
+    )
+    best = graph_search.beam_search(restricted, tokens, n_best=len(every), beam=len(every))
     possible = best.token_ids[best.log_prob > -math.inf]
     assert allowed[possible].all() and len(possible) == is_allowed.sum()
     torch.testing.assert_close(best.log_prob, expected.sort(descending=True).values)
-    samples = search.sample(restricted, tokens, 50, torch.Generator().manual_seed(1))
+    samples = graph_search.sample(restricted, tokens, 50, torch.Generator().manual_seed(1))
     assert allowed[samples.token_ids].all()
 
 
 def test_a_temperature_changes_every_distribution_over_tokens():
     graph, tokens = GRAPHS["two masks"]
-    sharp = search.restrict(graph, None, temperature=0.5)
+    sharp = graph_search.restrict(graph, None, temperature=0.5)
     torch.testing.assert_close(sharp.probs, graph.probs**2 / (graph.probs**2).sum(1, keepdim=True))
     assert sharp.links is graph.links
-    assert search.restrict(graph, None, temperature=1.0) is graph
+    assert graph_search.restrict(graph, None, temperature=1.0) is graph
     allowed = torch.tensor([True, True, False, False, True])
-    both = search.restrict(graph, allowed, temperature=0.5)
+    both = graph_search.restrict(graph, allowed, temperature=0.5)
     every, log_f = enumerate_fillings(sharp, tokens)
     is_allowed = allowed[every].all(1)
     expected = log_f[is_allowed] - log_f[is_allowed].logsumexp(0)
-    torch.testing.assert_close(search.log_probability(both, every[is_allowed]), expected)
+    torch.testing.assert_close(graph_search.log_probability(both, every[is_allowed]), expected)
 
 
 @pytest.mark.parametrize("objective", ["exlm", "mlm"])

@@ -4,7 +4,7 @@
 2. `with_template` finds its sites, if it has some, and so its texts with masks (`templates.py`; of
    molecules `molecule_sites.py`).
 3. `Filler` (`filler.py`) fills these: the network reads them (`graphs.py`), and a search finds the
-   tokens (`text_search.py`, in one graph `search.py`).
+   tokens (`text_search.py`, in one graph `graph_search.py`).
 4. `judge` (`molecule_facts.py`) says of fillings that should be molecules what is known of them.
 5. `_select` leaves out fillings that the command did not ask for.
 6. One of `WRITERS` (`writers.py`) writes the others, or they are printed."""

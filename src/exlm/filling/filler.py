@@ -12,11 +12,11 @@ from torch import Tensor
 from transformers import PreTrainedTokenizerFast
 
 from exlm.data.drawing import Segment
-from exlm.filling import search
+from exlm.filling import graph_search
+from exlm.filling.graph_search import Graph
 from exlm.filling.graphs import MaskedText, graphs_of_texts, tokenize
 from exlm.filling.options import TOKENS_PER_BATCH, FillOptions, allowed_tokens
 from exlm.filling.results import FilledText, Filling, most_probable_first
-from exlm.filling.search import Graph
 from exlm.filling.templates import Template
 from exlm.filling.text_search import Beginning, TextSearch
 from exlm.model.masked_lm import ExLMForMaskedLM
@@ -88,7 +88,7 @@ class Filler:
 
     def restrict(self, graph: Graph) -> Graph:
         """The graph with the tokens that the options allow, at their temperature."""
-        return search.restrict(graph, self.allowed, self.options.temperature)
+        return graph_search.restrict(graph, self.allowed, self.options.temperature)
 
     def fill_graph(self, text: FilledText, masked_text: MaskedText, graph: Graph) -> FilledText:
         """The text with its fillings; `graph` is what the first pass says of it. Its line is part
@@ -115,7 +115,7 @@ class Filler:
                 fillings.append(self._filling(masked_text, whole, length_probability))
         kept = None
         if not options.all_paths:
-            kept = min([search.kept_share(graph), *text_search.kept_shares])
+            kept = min([graph_search.kept_share(graph), *text_search.kept_shares])
         return replace(
             text,
             fillings=most_probable_first(fillings),
@@ -129,14 +129,15 @@ class Filler:
     def _allowed_paths(self, graph: Graph) -> tuple[Graph, dict[int, float]]:
         """The graph with only the paths that the options allow, and the probability of each number
         of tokens they ask for."""
-        paths = graph if self.options.all_paths else search.with_one_per_mask(graph)
-        allowed_lengths = self.options.lengths or [graph.num_masks]
-        distribution = search.length_distribution(paths.links).exp().tolist()
-        probabilities = {}
-        for length, probability in enumerate(distribution):
-            if length in allowed_lengths and probability > 0:
-                probabilities[length] = probability
-        return paths, probabilities
+        masks = graph.num_masks
+        if not self.options.all_paths:
+            paths = graph_search.with_one_per_mask(graph)
+            has_path = graph_search.log_weight_of_all_paths(paths.links, masks) > -torch.inf
+            return paths, {masks: 1.0} if has_path else {}
+        distribution = graph_search.length_distribution(graph.links).exp().tolist()
+        lengths = [length for length, probability in enumerate(distribution) if probability > 0]
+        allowed_lengths = self.options.lengths or [masks]
+        return graph, {n: distribution[n] for n in lengths if n in allowed_lengths}
 
     def _filling(
         self, masked_text: MaskedText, whole: Beginning, length_probability: float | None
@@ -178,7 +179,7 @@ class Filler:
         """For every state, its `weight`, the probability that a path allowed by the options visits
         it, and in `words` its most probable tokens, each with its probability."""
         paths, lengths = self._allowed_paths(graph)
-        visits = [p * search.visits(paths, length).sum(0) for length, p in lengths.items()]
+        visits = [p * graph_search.visits(paths, length).sum(0) for length, p in lengths.items()]
         weights = torch.stack(visits).sum(0) / sum(lengths.values())
         top = graph.probs.topk(min(token_count, graph.probs.shape[1]), dim=1)
         states = []

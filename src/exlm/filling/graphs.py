@@ -12,9 +12,9 @@ from exlm.data.chemistry import are_molecules
 from exlm.data.rows import describe_unknown_words
 from exlm.data.tokenization import splits_smiles
 from exlm.errors import InputError
-from exlm.filling import search
+from exlm.filling import graph_search
+from exlm.filling.graph_search import Graph
 from exlm.filling.options import TOKENS_PER_BATCH
-from exlm.filling.search import Graph
 from exlm.model.masked_lm import ExLMForMaskedLM
 from exlm.storage.models import load_model
 
@@ -163,5 +163,5 @@ def _graphs_of_batch(
             links=links[row, :length, :length].double(),
             place_of_state=places[row, :length],
         )
-        graphs.append(graph if network.config.has_links else search.with_one_per_mask(graph))
+        graphs.append(graph if network.config.has_links else graph_search.with_one_per_mask(graph))
     return graphs

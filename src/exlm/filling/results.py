@@ -89,11 +89,10 @@ class Filling:
 
 def most_probable_first(fillings: Iterable[Filling]) -> list[Filling]:
     """The fillings of a text by their probability times `length_probability`."""
-
-    def ranking(filling: Filling) -> float:
-        return -filling.log_probability - math.log(filling.length_probability or 1.0)
-
-    return sorted(fillings, key=ranking)
+    return sorted(
+        fillings,
+        key=lambda filling: -filling.log_probability - math.log(filling.length_probability or 1.0),
+    )
 
 
 @dataclass(frozen=True)

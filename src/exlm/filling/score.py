@@ -20,10 +20,10 @@ from exlm.data.frames import read_file, with_columns, write_frame
 from exlm.data.tabular import TableOptions
 from exlm.data.tokenization import alphabet_name
 from exlm.errors import InputError
-from exlm.filling import search
+from exlm.filling import graph_search
+from exlm.filling.graph_search import Graph
 from exlm.filling.graphs import graphs_of_texts, load_for_filling, tokenize
 from exlm.filling.mutations import Misfit, clean_sequence, new_residues
-from exlm.filling.search import Graph
 from exlm.model.masked_lm import ExLMForMaskedLM
 from exlm.tasks.labels.cells import read_numbers
 from exlm.train import devices
@@ -192,8 +192,10 @@ def log_odds(graph: Graph, tokens: Tensor) -> np.ndarray:
     in every mask, as `exlm fill` does in one pass."""
     masks = tokens.shape[2]
     # [masks, V]
-    marginals = search.marginals(graph).log()
+    marginals = graph_search.marginals(graph).log()
     singly = marginals[torch.arange(masks), tokens].sum(-1)
-    jointly = search.log_probability(search.with_one_per_mask(graph), tokens.flatten(0, 1))
+    jointly = graph_search.log_probability(
+        graph_search.with_one_per_mask(graph), tokens.flatten(0, 1)
+    )
     mutant, wild = torch.stack([singly, jointly.view_as(singly)]).unbind(-1)
     return (mutant - wild).T.numpy()

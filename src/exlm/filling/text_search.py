@@ -9,10 +9,10 @@ from dataclasses import dataclass, field
 
 import torch
 
-from exlm.filling import search
+from exlm.filling import graph_search
+from exlm.filling.graph_search import Graph, TokenFillings
 from exlm.filling.graphs import MaskedText
 from exlm.filling.options import FillOptions
-from exlm.filling.search import Graph, TokenFillings
 from exlm.model.passes import most_certain, passes_needed
 
 READ_AT_ONCE = 8  # beginnings, in a beam search
@@ -40,7 +40,7 @@ class TextSearch:
     # yields the numbers and graphs of texts; in order, if they are equally long
     read: Callable[[list[MaskedText]], Iterable[tuple[int, Graph]]]
     options: FillOptions
-    # the `search.kept_share` of every graph of a later pass that was read
+    # the `graph_search.kept_share` of every graph of a later pass that was read
     kept_shares: list[float] = field(default_factory=list)
 
     @property
@@ -53,7 +53,7 @@ class TextSearch:
         first, and whether no missing one is more probable."""
         n_best, beam = self.options.n_best, self.options.beam
         if self.passes == 1:
-            fillings = search.beam_search(self.paths, length, n_best, beam)
+            fillings = graph_search.beam_search(self.paths, length, n_best, beam)
             return _continue(EMPTY, self.paths, fillings), fillings.exact
         # A narrow search takes less time, and is mostly exact.
         narrow = min(2 * n_best, beam)
@@ -81,7 +81,7 @@ class TextSearch:
                     dropped_bound = max(dropped_bound, beginning.log_prob)
                     break
                 graph = next(graphs)
-                fillings = search.beam_search(graph, graph.num_masks, size, beam)
+                fillings = graph_search.beam_search(graph, graph.num_masks, size, beam)
                 best += _continue(beginning, graph, fillings)
                 best.sort(key=lambda candidate: -candidate.log_prob)
                 dropped = [candidate.log_prob for candidate in best[size:]]
@@ -98,7 +98,7 @@ class TextSearch:
         count = self.options.samples or 0
         seed = (self.options.seed, line, length)
         if self.options.most_passes == 1:
-            fillings = search.sample(self.paths, length, count, search.generator(*seed))
+            fillings = graph_search.sample(self.paths, length, count, graph_search.generator(*seed))
             return _continue(EMPTY, self.paths, fillings)
         beginnings = [EMPTY]
         for passes_left in range(self.passes, 0, -1):
@@ -107,8 +107,8 @@ class TextSearch:
             samples_of_each = count // len(beginnings)
             graphs = self._graphs_of_next_masks(beginnings, passes_left, at_once=count)
             for number, (beginning, graph) in enumerate(zip(beginnings, graphs, strict=True)):
-                generator = search.generator(*seed, passes_left, number)
-                fillings = search.sample(graph, graph.num_masks, samples_of_each, generator)
+                generator = graph_search.generator(*seed, passes_left, number)
+                fillings = graph_search.sample(graph, graph.num_masks, samples_of_each, generator)
                 longer += _continue(beginning, graph, fillings)
             beginnings = longer
         return beginnings
@@ -124,19 +124,19 @@ class TextSearch:
         for start in range(0, len(beginnings), at_once):
             texts = [self.text.fill_in(b.ids_of_masks) for b in beginnings[start : start + at_once]]
             for number, graph in self.read(texts):
-                self.kept_shares.append(search.kept_share(graph))
+                self.kept_shares.append(graph_search.kept_share(graph))
                 yield _most_certain_masks(graph, texts[number].masks, passes_left)
 
 
 def _most_certain_masks(graph: Graph, masks: list[int], passes_left: int) -> Graph:
     """The graph of those masks alone that the next pass reveals, with one state in each."""
-    one_per_mask = search.with_one_per_mask(graph)
+    one_per_mask = graph_search.with_one_per_mask(graph)
     # In a model whose BOS and EOS have several states, a BOS or EOS that was filled in has states,
     # too: not all places of the graph are masks.
     is_mask = torch.isin(graph.places, torch.tensor(masks))
-    certainty = search.marginals(one_per_mask).amax(1)
+    certainty = graph_search.marginals(one_per_mask).amax(1)
     is_revealed = most_certain(certainty[None], is_mask[None], passes_left)[0]
-    return search.sum_out(one_per_mask, is_revealed)
+    return graph_search.sum_out(one_per_mask, is_revealed)
 
 
 def _continue(beginning: Beginning, graph: Graph, fillings: TokenFillings) -> list[Beginning]:
