@@ -67,46 +67,39 @@ def fill(
             in coloured.
         device: auto, cpu, cuda or one of several (cuda:1).
         options: those of `FillCommandOptions`."""
-    fill_options = FillCommandOptions(**options)
+    command = FillCommandOptions(**options)
     if output:
         check_suffix(output, WRITERS)
         if output.endswith((".html", ".png")):
             drawing_module()
-        if fill_options.states and not output.endswith(".jsonl"):
+        if command.states and not output.endswith(".jsonl"):
             raise InputError(
                 f"{output} has no place for states; write .jsonl, or leave out output to print them"
             )
-    texts_to_fill = _read_texts(texts, fill_options)
+    inputs = _read_texts(texts, command)
     network, tokenizer = load_for_filling(model)
     has_residues = alphabet_name(tokenizer.backend_tokenizer) is not None
-    if fill_options.molecules is None:
-        usable_texts = [text.text for text in texts_to_fill if text.problem is None]
+    if command.molecules is None:
+        usable_texts = [text.text for text in inputs if text.problem is None]
         molecules = not has_residues and fills_molecules(network, tokenizer, usable_texts)
-        fill_options = replace(fill_options, molecules=molecules)
-    _refuse_what_is_not_for_the_texts(fill_options, output, has_residues)
-    known_molecules = _read_known(fill_options)
+        command = replace(command, molecules=molecules)
+    _refuse_what_is_not_for_the_texts(command, output, has_residues)
+    known_molecules = _read_known(command)
     devices.place_model(network, device)
-    if fill_options.has_sites:
-        texts_to_fill = [with_template(text, fill_options) for text in texts_to_fill]
-    filler = Filler(
-        network, tokenizer, fill_options, fill_options.tokens_per_batch, fill_options.states
-    )
-    results = tqdm(
-        filler.fill(texts_to_fill),
-        "fill",
-        len(texts_to_fill),
-        unit="line",
-        disable=fill_options.file is None,
-    )
+    if command.has_sites:
+        inputs = [with_template(text, command) for text in inputs]
+    filler = Filler(network, tokenizer, command, command.tokens_per_batch, command.states)
+    results = filler.fill(inputs)
+    special_tokens = set(tokenizer.all_special_tokens)
     filled_texts = []
-    for filled in results:
-        if fill_options.molecules:
+    for filled in tqdm(results, "fill", len(inputs), unit="line", disable=command.file is None):
+        if command.molecules:
             filled = judge(filled, known_molecules)
-        filled_texts.append(_select(filled, fill_options, set(tokenizer.all_special_tokens)))
+        filled_texts.append(_select(filled, command, special_tokens))
     summary = _summary(filled_texts)
     if output:
         with replacing(Path(output)) as unfinished:
-            WRITERS[Path(output).suffix](filled_texts, unfinished, bool(fill_options.molecules))
+            WRITERS[Path(output).suffix](filled_texts, unfinished, bool(command.molecules))
         print(f"{summary}: {output}")
     else:
         for filled in filled_texts:

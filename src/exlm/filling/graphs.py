@@ -74,20 +74,17 @@ def tokenize(
     masked_texts = []
     for text, token_ids in zip(spelled, tokenizer(spelled)["input_ids"], strict=True):
         masks = [place for place, token in enumerate(token_ids) if token == tokenizer.mask_token_id]
-        problem = _problem(network.config, tokenizer, text, token_ids, len(masks))
+        problem = _problem(network.config, tokenizer, text, token_ids)
         masked_texts.append(MaskedText(token_ids, masks, problem))
     return masked_texts
 
 
 def _problem(
-    config: PreTrainedConfig,
-    tokenizer: PreTrainedTokenizerFast,
-    text: str,
-    token_ids: list[int],
-    masks: int,
+    config: PreTrainedConfig, tokenizer: PreTrainedTokenizerFast, text: str, token_ids: list[int]
 ) -> str | None:
     """Why a text cannot be filled; None if it can."""
     ends = {config.bos_token_id, config.eos_token_id}
+    masks = token_ids.count(tokenizer.mask_token_id)
     length = config.expanded_length(len(token_ids), masks)
     longest = config.max_position_embeddings
     if not text:
