@@ -146,7 +146,7 @@ class Filler:
         ids_of_masks = [whole.ids_of_masks[place] for place in masked_text.masks]
         return Filling(
             text="".join(text for text, _ in segments),
-            tokens=list(map(self.tokenizer.convert_ids_to_tokens, ids_of_masks)),
+            tokens=[list(self.tokenizer.convert_ids_to_tokens(ids)) for ids in ids_of_masks],
             log_probability=whole.log_prob,
             path=whole.path,
             length_probability=length_probability,
