@@ -28,7 +28,7 @@ import torch
 from torch import Tensor
 
 from exlm import ExLMConfig, ExLMForMaskedLM
-from exlm.filling import search
+from exlm.filling import graph_search
 from exlm.model.evaluation import evaluate_batch
 
 BOS, PAD, EOS, UNKNOWN, FIRST = range(5)  # FIRST is the first letter; [MASK] comes after the last
@@ -121,9 +121,11 @@ def valid_share(model: ExLMForMaskedLM, letters: Tensor, samples: int = 10_000) 
     example = {name: tensor[:1] for name, tensor in batch(letters).items()}
     output = model.lattice_output(model.exlm.expand(**example))
     probs = model.head(output.states)[0].double().softmax(-1)
-    graph = search.Graph(probs, output.links[0].double(), output.lattice.target_of_state[0])
+    graph = graph_search.Graph(probs, output.links[0].double(), output.lattice.target_of_state[0])
     drawn = (
-        search.sample(graph, graph.num_masks, samples, torch.Generator().manual_seed(0)).token_ids
+        graph_search.sample(
+            graph, graph.num_masks, samples, torch.Generator().manual_seed(0)
+        ).token_ids
         - FIRST
     )
     return float((drawn[:, None] == letters).all(2).any(1).double().mean())

@@ -41,10 +41,10 @@ from exlm import ExLMForMaskedLM
 from exlm.data.chemistry import molecule_problem
 from exlm.filling.filler import Filler
 from exlm.filling.graphs import load_for_filling
-from exlm.filling.molecules import judged
-from exlm.filling.options import FillSettings
-from exlm.filling.results import Filling, InputText
-from exlm.filling.sites import fill_sites, molecule_template
+from exlm.filling.molecule_facts import judge
+from exlm.filling.options import FillCommandOptions
+from exlm.filling.results import FilledText, Filling
+from exlm.filling.templates import molecule_template
 from exlm.model.passes import Passes
 
 PASSES: tuple[Passes, ...] = (1, 4, "all")
@@ -125,16 +125,16 @@ def sampled(
     passes: Passes,
 ) -> list[Filling]:
     """SAMPLES fillings of the sites of a fragment, in random order."""
-    settings = FillSettings(site=[lengths], molecules=True, samples=SAMPLES, passes=passes)
-    choices = len(molecule_template(fragment, settings).choices)
-    settings = replace(settings, samples=math.ceil(SAMPLES / choices))
+    settings = FillCommandOptions(site=[lengths], molecules=True, samples=SAMPLES, passes=passes)
+    template = molecule_template(fragment, settings)
+    settings = replace(settings, samples=math.ceil(SAMPLES / len(template.masked_texts)))
     filler = Filler(network, tokenizer, settings)
-    [of_fragment] = fill_sites(filler, [InputText(1, fragment)], settings)
+    [of_fragment] = filler.fill([FilledText(1, fragment, template=template)])
     if of_fragment.problem:
         raise SystemExit(f"{fragment}: {of_fragment.problem}")
     order = np.random.default_rng(0).permutation(len(of_fragment.fillings))[:SAMPLES]
     fillings = [of_fragment.fillings[i] for i in order]
-    return judged(replace(of_fragment, fillings=fillings), None).fillings
+    return judge(replace(of_fragment, fillings=fillings), None).fillings
 
 
 def scores_of(fillings: list[Filling], drug: str) -> dict[str, float]:

@@ -17,7 +17,7 @@ import torch
 from exlm import InputError
 from exlm.data.drawing import draw_molecule
 from exlm.data.tokenization import train_text_tokenizer
-from exlm.filling import search
+from exlm.filling import graph_search
 from exlm.filling.explore import build_case, figure, page
 from exlm.filling.graphs import load_for_filling
 from exlm.filling.options import FillOptions
@@ -97,7 +97,7 @@ def test_links_that_leave_a_state_sum_to_one(tmp_path, switches):
 def test_weights_are_those_of_the_posterior(smiles, free):
     graph, _ = graph_of(smiles, TWO)
     case = case_of(smiles, TWO, FillOptions(free=free))
-    links = graph.links if free else search.with_one_per_mask(graph).links
+    links = graph.links if free else graph_search.with_one_per_mask(graph).links
     count = torch.tensor([4]), torch.tensor([len(links)])
     at_state, _ = alignment.posterior(
         torch.zeros(1, 4, len(links), dtype=links.dtype), links[None], *count
@@ -113,7 +113,7 @@ def test_weights_are_those_of_the_posterior(smiles, free):
 @pytest.mark.parametrize("free", [False, True])
 def test_the_path_of_a_filling_is_the_best_of_all_paths(smiles, free):
     graph, tokenizer = graph_of(smiles, TWO)
-    links = graph.links if free else search.with_one_per_mask(graph).links
+    links = graph.links if free else graph_search.with_one_per_mask(graph).links
     last = len(links) - 1
     for entry in case_of(smiles, TWO, FillOptions(n_best=6, free=free))["fillings"]:
         tokens = tokenizer.convert_tokens_to_ids([t for part in entry["tokens"] for t in part])
@@ -256,7 +256,12 @@ def test_the_figure_has_a_state_for_each_state_and_a_link_for_each_probable_one(
 @pytest.mark.parametrize(
     "arguments,message",
     [
-        (("MODEL", "CCO"), "the text cannot be filled: no mask"),
+        (
+            ("MODEL", "CCO"),
+            # explore itself has no option --site
+            "the text cannot be filled: no mask: write [MASK] where something is missing, "
+            "or name a site with exlm fill --site",
+        ),
         (("MODEL", "C" * 70 + "[MASK]"), "too long: it expands to"),
         (("MODEL", "C!?[MASK]"), "not in the vocabulary"),
         (

@@ -13,12 +13,12 @@ from transformers import AutoModelForMaskedLM
 from exlm import InputError
 from exlm.data.chemistry import molecule_problem
 from exlm.data.tokenization import train_text_tokenizer
-from exlm.filling import search
+from exlm.filling import graph_search
 from exlm.filling.fill import fill
 from exlm.filling.filler import fill_texts
+from exlm.filling.graph_search import Graph
 from exlm.filling.graphs import graphs_of_texts, load_for_filling, tokenize
 from exlm.filling.options import FillOptions
-from exlm.filling.search import Graph
 from exlm.filling.writers import OF_MOLECULES
 from exlm.model.configuration_exlm import ExLMConfig
 from exlm.model.downstream import ExLMForSequenceClassification
@@ -80,12 +80,12 @@ GRAPHS = {
     "several boundary states": (random_graph(5, masks=2, k=2, boundary=2), 2),
     "sparse": (random_graph(6, masks=3, k=2, sparse=True), 2),
     "as many tokens as states": (random_graph(7, masks=2, k=2, vocabulary=3), 4),
-    "one per mask": (search.with_one_per_mask(random_graph(8, masks=3, k=2)), 3),
+    "one per mask": (graph_search.with_one_per_mask(random_graph(8, masks=3, k=2)), 3),
     "one per mask, several boundary states": (
-        search.with_one_per_mask(random_graph(9, masks=2, k=3, boundary=3)),
+        graph_search.with_one_per_mask(random_graph(9, masks=2, k=3, boundary=3)),
         2,
     ),
-    "one state for each mask": (search.with_one_per_mask(random_graph(16, masks=3, k=1)), 3),
+    "one state for each mask": (graph_search.with_one_per_mask(random_graph(16, masks=3, k=1)), 3),
     "sharp": (random_graph(10, masks=3, k=2, spread=30.0), 3),
 }
 every_graph = pytest.mark.parametrize("case", GRAPHS)
@@ -98,7 +98,7 @@ def test_a_wide_beam_finds_all_fillings_with_their_probabilities(case):
     path_scores = list(enumerate_paths(graph, tokens).values())
     expected = log_f - torch.tensor(path_scores, dtype=torch.float64).logsumexp(0)
     assert expected.exp().sum().item() == pytest.approx(1.0, abs=1e-9)
-    fillings = search.beam_search(graph, tokens, n_best=len(every), beam=len(every))
+    fillings = graph_search.beam_search(graph, tokens, n_best=len(every), beam=len(every))
     assert fillings.exact and len(fillings.token_ids) == len(every)
     assert fillings.log_prob.exp().sum().item() == pytest.approx(1.0, abs=1e-9)
     assert (fillings.log_prob.diff() <= 1e-9).all()
@@ -107,7 +107,7 @@ def test_a_wide_beam_finds_all_fillings_with_their_probabilities(case):
     for y, p in zip(fillings.token_ids.tolist(), fillings.log_prob.tolist(), strict=True):
         assert p == pytest.approx(by_tokens[tuple(y)], rel=1e-9, abs=1e-9)
     torch.testing.assert_close(
-        search.log_probability(graph, every), expected, rtol=1e-10, atol=1e-10
+        graph_search.log_probability(graph, every), expected, rtol=1e-10, atol=1e-10
     )
 
 
@@ -117,8 +117,8 @@ def test_a_wide_beam_finds_all_fillings_with_their_probabilities(case):
 def test_what_a_narrow_beam_calls_exact_is_true(case, width, candidates):
     graph, tokens = GRAPHS[case]
     _, log_f = enumerate_fillings(graph, tokens)
-    fillings = search.beam_search(graph, tokens, n_best=3, beam=width, candidates=candidates)
-    log_weight = search.log_weight_of_all_paths(graph.links, tokens)
+    fillings = graph_search.beam_search(graph, tokens, n_best=3, beam=width, candidates=candidates)
+    log_weight = graph_search.log_weight_of_all_paths(graph.links, tokens)
     best = (log_f.sort(descending=True).values - log_weight)[:3]
     assert (fillings.log_prob <= best[: len(fillings.log_prob)] + 1e-9).all()
     if fillings.exact:
@@ -128,7 +128,8 @@ def test_what_a_narrow_beam_calls_exact_is_true(case, width, candidates):
 def test_most_narrow_searches_are_exact():
     cases = [random_graph(seed, masks=3, k=3, vocabulary=40) for seed in range(20)]
     exact = [
-        search.beam_search(graph, 3, n_best=5, beam=16, candidates=10).exact for graph in cases
+        graph_search.beam_search(graph, 3, n_best=5, beam=16, candidates=10).exact
+        for graph in cases
     ]
     assert sum(exact) >= 15
 
@@ -136,7 +137,7 @@ def test_most_narrow_searches_are_exact():
 @every_graph
 def test_the_path_of_a_filling_is_its_best(case):
     graph, tokens = GRAPHS[case]
-    fillings = search.beam_search(graph, tokens, n_best=4)
+    fillings = graph_search.beam_search(graph, tokens, n_best=4)
     paths = enumerate_paths(graph, tokens)
     for y, path in zip(fillings.token_ids.tolist(), fillings.path.tolist(), strict=True):
         score = {
@@ -154,14 +155,14 @@ def test_samples_follow_the_distribution(case):
     every, log_f = enumerate_fillings(graph, tokens)
     expected = (log_f - log_f.logsumexp(0)).exp()
     count = 4000
-    samples = search.sample(graph, tokens, count, torch.Generator().manual_seed(1))
+    samples = graph_search.sample(graph, tokens, count, torch.Generator().manual_seed(1))
     weights = graph.probs.shape[1] ** torch.arange(tokens - 1, -1, -1)
     frequency = torch.bincount((samples.token_ids * weights).sum(1), minlength=len(every)) / count
     error = (expected * (1 - expected) / count).sqrt()
     assert (frequency - expected <= 4 * error + 1 / count).all() and (
         expected - frequency <= 4 * error + 1e-9
     ).all()
-    again = search.sample(graph, tokens, count, torch.Generator().manual_seed(1))
+    again = graph_search.sample(graph, tokens, count, torch.Generator().manual_seed(1))
     assert again.token_ids.equal(samples.token_ids)
 
 
@@ -169,7 +170,7 @@ def test_samples_follow_the_distribution(case):
 @pytest.mark.parametrize("boundary", [1, 2])
 def test_lengths_are_a_distribution(boundary, sparse):
     graph = random_graph(11, masks=2, k=2, boundary=boundary, sparse=sparse)
-    lengths = search.length_distribution(graph.links).exp()
+    lengths = graph_search.length_distribution(graph.links).exp()
     assert lengths.sum().item() == pytest.approx(1.0)
     masses = [
         sum(map(math.exp, enumerate_paths(graph, m).values())) for m in range(len(graph.links) - 1)
@@ -186,29 +187,33 @@ def test_visits_are_those_of_all_paths():
     expected = torch.zeros(len(graph.links), dtype=torch.float64)
     for path, score in paths.items():
         expected[[0, *path, -1]] += math.exp(score) / total
-    torch.testing.assert_close(search.visits(graph, 2).sum(0), expected)
+    torch.testing.assert_close(graph_search.visits(graph, 2).sum(0), expected)
 
 
 @pytest.mark.parametrize("boundary", [1, 2])
 def test_one_state_in_every_mask_keeps_its_share_of_the_paths(boundary):
     graph = random_graph(15, masks=3, k=2, boundary=boundary)
-    one_per_mask = enumerate_paths(search.with_one_per_mask(graph), 3)
+    one_per_mask = enumerate_paths(graph_search.with_one_per_mask(graph), 3)
     every = enumerate_paths(graph, 3)
     expected = sum(map(math.exp, one_per_mask.values())) / sum(map(math.exp, every.values()))
     assert 0 < expected < 1
-    assert search.kept_share(graph) == pytest.approx(expected)
-    assert search.kept_share(GRAPHS["one state for each mask"][0]) == 1
-    assert search.kept_share(GRAPHS["one per mask"][0]) == 1
+    assert graph_search.kept_share(graph) == pytest.approx(expected)
+    assert graph_search.kept_share(GRAPHS["one state for each mask"][0]) == 1
+    assert graph_search.kept_share(GRAPHS["one per mask"][0]) == 1
 
 
 def test_many_masks_do_not_underflow():
     wide = random_graph(13, masks=300, k=2, vocabulary=5000, spread=3.0)
-    assert 0 < search.kept_share(wide) < 1
-    assert search.log_weight_of_all_paths(wide.links, 300) < -800
-    graph = search.with_one_per_mask(random_graph(13, masks=300, k=2, vocabulary=5000, spread=0.1))
-    fillings = search.beam_search(graph, 300, n_best=3, beam=4)
+    assert 0 < graph_search.kept_share(wide) < 1
+    assert graph_search.log_weight_of_all_paths(wide.links, 300) < -800
+    graph = graph_search.with_one_per_mask(
+        random_graph(13, masks=300, k=2, vocabulary=5000, spread=0.1)
+    )
+    fillings = graph_search.beam_search(graph, 300, n_best=3, beam=4)
     assert fillings.log_prob.isfinite().all() and fillings.log_prob[0] < -2000
-    torch.testing.assert_close(search.log_probability(graph, fillings.token_ids), fillings.log_prob)
+    torch.testing.assert_close(
+        graph_search.log_probability(graph, fillings.token_ids), fillings.log_prob
+    )
 
 
 # --- the command
@@ -377,7 +382,7 @@ def test_every_filled_text_says_what_one_token_for_each_mask_keeps(any_model, op
         assert shares == [1, 1, None]
     else:
         by_number = graphs_of(network, tokenizer, [TWO, "[MASK]" * 8])
-        assert shares == [*map(search.kept_share, by_number), None]
+        assert shares == [*map(graph_search.kept_share, by_number), None]
         assert shares[1] < 0.5 and "say little of the model" in filled_texts[1].warning
     for filled, share in zip(filled_texts, shares, strict=True):
         assert (filled.warning is None) == (share is None or share >= 0.5)
@@ -475,12 +480,14 @@ def test_every_line_of_a_file_is_kept(capsys, model, tmp_path):
     main(["fill", str(model), "--file", str(source), "--output", str(target), "--n_best", "2"])
     filled_texts = read(target)
     weak = sum(filled["warning"] is not None for filled in filled_texts)
-    first = "(line 2: no mask: write [MASK] where something is missing, or name a --site)"
+    no_mask = (
+        "no mask: write [MASK] where something is missing, or name a site with exlm fill --site"
+    )
+    first = f"(line 2: {no_mask})"
     counts = f"2 lines filled, 4 with a problem {first}, {weak} with a warning"
     assert counts in capsys.readouterr().out
     assert [r["line"] for r in filled_texts] == [1, 2, 3, 4, 5, 6]
     assert [len(r["fillings"]) for r in filled_texts] == [2, 0, 0, 0, 0, 2]
-    no_mask = "no mask: write [MASK] where something is missing, or name a --site"
     assert [r["problem"] for r in filled_texts[:3]] == [None, no_mask, "empty text"]
     assert "too long" in filled_texts[3]["problem"]
     assert "not in the vocabulary" in filled_texts[4]["problem"]

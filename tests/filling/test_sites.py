@@ -14,13 +14,14 @@ from rdkit import Chem
 
 from exlm import ExLMConfig, ExLMForMaskedLM
 from exlm.data.tokenization import letter_tokenizer
-from exlm.filling import search
+from exlm.filling import graph_search
+from exlm.filling.fill import with_template
 from exlm.filling.filler import Filler, fill_texts
 from exlm.filling.graphs import load_for_filling
-from exlm.filling.molecules import judged
-from exlm.filling.options import FillOptions, FillSettings, allowed_tokens
-from exlm.filling.results import FilledText, Filling, InputText, Molecule
-from exlm.filling.sites import fill_sites, molecule_template, protein_template
+from exlm.filling.molecule_facts import judge
+from exlm.filling.options import FillCommandOptions, FillOptions, allowed_tokens
+from exlm.filling.results import FilledText, Filling, Molecule
+from exlm.filling.templates import molecule_template, protein_template
 from exlm.storage.models import save_model
 from exlm_command import main
 from tests.conftest import MOLECULES
@@ -52,7 +53,7 @@ def protein_model(tmp_path_factory):
 
 def template(text, proteins=False, **settings):
     make_template = protein_template if proteins else molecule_template
-    return make_template(text, FillSettings(**settings))
+    return make_template(text, FillCommandOptions(**settings))
 
 
 # --- templates
@@ -145,28 +146,30 @@ def test_restricted_fillings_have_the_probabilities_given_that_all_tokens_are_al
     every, log_f = enumerate_fillings(graph, tokens)
     is_allowed = allowed[every].all(1)
     expected = log_f[is_allowed] - log_f[is_allowed].logsumexp(0)
-    restricted = search.restricted(graph, allowed, temperature=1.0)
-    torch.testing.assert_close(search.log_probability(restricted, every[is_allowed]), expected)
-    best = search.beam_search(restricted, tokens, n_best=len(every), beam=len(every))
+    restricted = graph_search.restrict(graph, allowed, temperature=1.0)
+    torch.testing.assert_close(
+        graph_search.log_probability(restricted, every[is_allowed]), expected
+    )
+    best = graph_search.beam_search(restricted, tokens, n_best=len(every), beam=len(every))
     possible = best.token_ids[best.log_prob > -math.inf]
     assert allowed[possible].all() and len(possible) == is_allowed.sum()
     torch.testing.assert_close(best.log_prob, expected.sort(descending=True).values)
-    samples = search.sample(restricted, tokens, 50, torch.Generator().manual_seed(1))
+    samples = graph_search.sample(restricted, tokens, 50, torch.Generator().manual_seed(1))
     assert allowed[samples.token_ids].all()
 
 
 def test_a_temperature_changes_every_distribution_over_tokens():
     graph, tokens = GRAPHS["two masks"]
-    sharp = search.restricted(graph, None, temperature=0.5)
+    sharp = graph_search.restrict(graph, None, temperature=0.5)
     torch.testing.assert_close(sharp.probs, graph.probs**2 / (graph.probs**2).sum(1, keepdim=True))
     assert sharp.links is graph.links
-    assert search.restricted(graph, None, temperature=1.0) is graph
+    assert graph_search.restrict(graph, None, temperature=1.0) is graph
     allowed = torch.tensor([True, True, False, False, True])
-    both = search.restricted(graph, allowed, temperature=0.5)
+    both = graph_search.restrict(graph, allowed, temperature=0.5)
     every, log_f = enumerate_fillings(sharp, tokens)
     is_allowed = allowed[every].all(1)
     expected = log_f[is_allowed] - log_f[is_allowed].logsumexp(0)
-    torch.testing.assert_close(search.log_probability(both, every[is_allowed]), expected)
+    torch.testing.assert_close(graph_search.log_probability(both, every[is_allowed]), expected)
 
 
 @pytest.mark.parametrize("objective", ["exlm", "mlm"])
@@ -217,11 +220,11 @@ def test_an_element_is_all_its_atoms_and_limits_no_bonds(model):
 
 def test_lengths_are_ranked_together_and_equally_probable(model):
     network, tokenizer = load_for_filling(model)
-    settings = FillSettings(n_best=4, site=["1-3"], molecules=True)
+    settings = FillCommandOptions(n_best=4, site=["1-3"], molecules=True)
     filler = Filler(network, tokenizer, settings)
     texts = ["c1ccccc1*", "CC", "OC*"]
-    inputs = [InputText(line, text) for line, text in enumerate(texts, 1)]
-    filled_texts = list(fill_sites(filler, inputs, settings))
+    inputs = [FilledText(line, text) for line, text in enumerate(texts, 1)]
+    filled_texts = list(filler.fill([with_template(text, settings) for text in inputs]))
     assert [filled.line for filled in filled_texts] == [1, 2, 3]
     assert (
         filled_texts[1].problem.startswith("no attachment point")
@@ -241,7 +244,7 @@ def test_lengths_are_ranked_together_and_equally_probable(model):
 def molecules_of(texts, template=None, known=None):
     fillings = [Filling(text, [], 0.0) for text in texts]
     filled = FilledText(1, "", template=template, fillings=fillings)
-    return [filling.molecule for filling in judged(filled, known).fillings]
+    return [filling.molecule for filling in judge(filled, known).fillings]
 
 
 def test_a_filling_that_breaks_what_stays_is_not_valid():

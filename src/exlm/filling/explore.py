@@ -18,7 +18,7 @@ from exlm.errors import InputError, check_at_least, import_optional, note
 from exlm.filling.filler import TOP_TOKENS, Filler
 from exlm.filling.graphs import fills_molecules, graphs_of_texts, load_for_filling, tokenize
 from exlm.filling.options import FillOptions
-from exlm.filling.results import Filling, InputText
+from exlm.filling.results import FilledText, Filling
 from exlm.model.masked_lm import ExLMForMaskedLM
 from exlm.storage.files import check_suffix, render, replacing
 from exlm.tasks.predict import explain_prediction, is_finetuned
@@ -33,7 +33,7 @@ FIGURE = Path(__file__).with_name("figure.svg")
 
 
 @dataclass(frozen=True)
-class ExploreSettings(FillOptions):
+class ExploreOptions(FillOptions):
     """How `exlm explore` fills a text, and what it shows of it.
 
     Attributes:
@@ -67,11 +67,11 @@ def explore(model: str, text: str, output: str = "explore.html", **options: Any)
             tokens, a slider hides weak links, fillings can be clicked on, and molecules are drawn.
             .svg, .pdf and .png write a figure of the DAG and the matrix of its links; the last two
             need pip install 'exlm[figures]'.
-        options: the settings of `ExploreSettings`."""
-    settings = ExploreSettings(**options)
+        options: those of `ExploreOptions`."""
+    explore_options = ExploreOptions(**options)
     if is_finetuned(model):
-        defaults = vars(ExploreSettings())
-        changed = [name for name, value in vars(settings).items() if value != defaults[name]]
+        defaults = vars(ExploreOptions())
+        changed = [name for name, value in vars(explore_options).items() if value != defaults[name]]
         if changed:
             raise InputError(
                 f"a fine-tuned model fills no masks; leave out {' and '.join(changed)}, "
@@ -82,8 +82,8 @@ def explore(model: str, text: str, output: str = "explore.html", **options: Any)
     check_suffix(output, [".html", ".svg", ".pdf", ".png"])
     network, tokenizer = load_for_filling(model)
     devices.place_model(network)
-    case = build_case(network, tokenizer, text, settings, settings.words)
-    content = _rendered({**case, "model": model, "threshold": settings.threshold}, output)
+    case = build_case(network, tokenizer, text, explore_options, explore_options.words)
+    content = _render({**case, "model": model, "threshold": explore_options.threshold}, output)
     with replacing(Path(output)) as unfinished:
         unfinished.write_bytes(content)
     if case["warning"] is not None:
@@ -92,7 +92,7 @@ def explore(model: str, text: str, output: str = "explore.html", **options: Any)
     print(f"{counts}, {len(case['fillings'])} fillings: {output}")
 
 
-def _rendered(case: Case, output: str) -> bytes:
+def _render(case: Case, output: str) -> bytes:
     """The content of the output: a page, or a figure in the format that its ending names."""
     if output.endswith(".html"):
         return page(case).encode()
@@ -132,14 +132,16 @@ def build_case(
           sample the one that was sampled), a molecule's drawing and its problem.
 
     Raises InputError if the text has no mask, is too long or cannot be encoded."""
-    in_one_pass = replace(options or ExploreSettings(), passes=1)
+    in_one_pass = replace(options or ExploreOptions(), passes=1)
     filler = Filler(network, tokenizer, in_one_pass)
-    [filled] = filler.fill([InputText(1, text)])
+    [masked_text] = tokenize(network, tokenizer, [text])
+    filled = FilledText(1, text, problem=masked_text.problem)
+    if filled.problem is None:
+        [(_, whole_graph)] = graphs_of_texts(network, tokenizer, [masked_text])
+        graph = filler.restrict(whole_graph)
+        filled = filler.fill_graph(filled, masked_text, graph)
     if filled.problem is not None:
         raise InputError(f"the text cannot be filled: {filled.problem}")
-    [masked_text] = tokenize(network, tokenizer, [text])
-    [(_, graph)] = filler.graphs([masked_text])
-    [(_, whole_graph)] = graphs_of_texts(network, tokenizer, [masked_text])
     states = filler.describe_states(graph, words)
     for state, target in zip(states, graph.target_of_state.tolist(), strict=True):
         state["mask"] = target - 1
@@ -149,7 +151,7 @@ def build_case(
     probabilities = whole_graph.links[start, stop].exp().tolist()
     edges = list(zip(start.tolist(), stop.tolist(), probabilities, strict=True))
     molecules = fills_molecules(network, tokenizer, [text])
-    masks = [[tokenizer.mask_token_id]] * graph.num_masks
+    masks = {place: [int(tokenizer.mask_token_id)] for place in masked_text.masks}
     return {
         "objective": network.config.objective,
         "k": network.config.states_per_mask,

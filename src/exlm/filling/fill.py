@@ -1,14 +1,15 @@
 """`exlm fill`, from the command to its output (the dataclasses are in `results.py`):
 
-1. `_input_texts` makes an `InputText` of a row, with its name and its problem.
-2. `Filler` (`filler.py`) makes a `FilledText` of it: the network reads the text (`graphs.py`), and
-   a search finds the tokens (`search.py`; in several passes `several_passes.py`). If the text has
-   sites, `fill_sites` (`sites.py`) does this for each choice of their lengths.
-3. `judged` (`molecules.py`) says of fillings that should be molecules what is known of them.
-4. `_select` leaves out fillings that the command did not ask for.
-5. `_write_or_print` writes the others (`writers.py`)."""
+1. `_read_texts` makes a `FilledText`, still without fillings, of each text or row.
+2. `with_template` finds its sites, if it has some, and so its texts with masks (`templates.py`; of
+   molecules `molecule_sites.py`).
+3. `Filler` (`filler.py`) fills these: the network reads them (`graphs.py`), and a search finds the
+   tokens (`text_search.py`, in one graph `graph_search.py`).
+4. `judge` (`molecule_facts.py`) says of fillings that should be molecules what is known of them.
+5. `_select` leaves out fillings that the command did not ask for.
+6. One of `WRITERS` (`writers.py`) writes the others, or they are printed."""
 
-import dataclasses
+from dataclasses import replace
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -22,11 +23,11 @@ from exlm.data.frames import as_text, read_file
 from exlm.data.tokenization import alphabet_name
 from exlm.errors import InputError, note
 from exlm.filling.filler import Filler
-from exlm.filling.graphs import fills_molecules, load_for_filling
-from exlm.filling.molecules import judged
-from exlm.filling.options import FillSettings
-from exlm.filling.results import FilledText, Filling, InputText
-from exlm.filling.sites import fill_sites
+from exlm.filling.graphs import MASKS, fills_molecules, load_for_filling
+from exlm.filling.molecule_facts import judge
+from exlm.filling.options import FillCommandOptions
+from exlm.filling.results import FilledText, Filling
+from exlm.filling.templates import molecule_template, protein_template
 from exlm.filling.writers import FOR_MOLECULES, WRITERS
 from exlm.storage.files import check_suffix, render, replacing
 from exlm.tasks.rows.table import unlabelled_table
@@ -64,75 +65,95 @@ def fill(
             that are unique molecules; .html and .png draw them, at most 300, with what was filled
             in coloured.
         device: auto, cpu, cuda or one of several (cuda:1).
-        options: the settings of `FillSettings`."""
-    settings = FillSettings(**options)
+        options: those of `FillCommandOptions`."""
+    command = FillCommandOptions(**options)
     if output:
         check_suffix(output, WRITERS)
         if output.endswith((".html", ".png")):
             drawing_module()
-        if settings.states and not output.endswith(".jsonl"):
+        if command.states and not output.endswith(".jsonl"):
             raise InputError(
                 f"{output} has no place for states; write .jsonl, or leave out output to print them"
             )
-    inputs = _input_texts(texts, settings)
+    inputs = _read_texts(texts, command)
     network, tokenizer = load_for_filling(model)
     has_residues = alphabet_name(tokenizer.backend_tokenizer) is not None
-    if settings.molecules is None:
+    if command.molecules is None:
         usable_texts = [text.text for text in inputs if text.problem is None]
         molecules = not has_residues and fills_molecules(network, tokenizer, usable_texts)
-        settings = dataclasses.replace(settings, molecules=molecules)
-    _refuse_what_is_not_for_the_texts(settings, output, has_residues)
-    known_molecules = _read_known(settings)
+        command = replace(command, molecules=molecules)
+    _refuse_what_is_not_for_the_texts(command, output, has_residues)
+    known_molecules = _read_known(command)
     devices.place_model(network, device)
-    filler = Filler(network, tokenizer, settings, settings.tokens_per_batch)
-    if settings.has_sites:
-        results = fill_sites(filler, inputs, settings)
-    else:
-        results = filler.fill(inputs, settings.states)
+    if command.has_sites:
+        inputs = [with_template(text, command) for text in inputs]
+    filler = Filler(network, tokenizer, command, command.tokens_per_batch, command.states)
+    results = filler.fill(inputs)
     special_tokens = set(tokenizer.all_special_tokens)
     filled_texts = []
-    for filled in tqdm(results, "fill", len(inputs), unit="line", disable=settings.file is None):
-        if settings.molecules:
-            filled = judged(filled, known_molecules)
-        filled_texts.append(_select(filled, settings, special_tokens))
-    _write_or_print(filled_texts, output, bool(settings.molecules))
+    for filled in tqdm(results, "fill", len(inputs), unit="line", disable=command.file is None):
+        if command.molecules:
+            filled = judge(filled, known_molecules)
+        filled_texts.append(_select(filled, command, special_tokens))
+    summary = _summary(filled_texts)
+    if output:
+        with replacing(Path(output)) as unfinished:
+            WRITERS[Path(output).suffix](filled_texts, unfinished, bool(command.molecules))
+        print(f"{summary}: {output}")
+    else:
+        for filled in filled_texts:
+            print(render(TABLE, **vars(filled)))
 
 
-def _input_texts(texts: list[str], settings: FillSettings) -> list[InputText]:
+def _read_texts(texts: list[str], options: FillCommandOptions) -> list[FilledText]:
     """The texts of the command, or else those of the rows of the file: each with its name if the
     file has a column of names, and with its problem if it cannot be filled."""
-    if bool(texts) == (settings.file is not None):
+    if bool(texts) == (options.file is not None):
         raise InputError("give either texts after the model or --file")
-    if settings.file is None:
+    if options.file is None:
         of_tables = ["id_column", "sheet"]
-        if settings.known is None:
+        if options.known is None:
             of_tables += ["header", "text_column"]
         for option in of_tables:
-            if getattr(settings, option) != getattr(FillSettings, option):
+            if getattr(options, option) != getattr(FillCommandOptions, option):
                 raise InputError(f"{option} is for the table of --file; leave it out")
-        return [InputText(line, text) for line, text in enumerate(texts, 1)]
-    table_rows = read_file(settings.file, settings.header, settings.sheet)
-    table = unlabelled_table(table_rows, settings.file, settings.text_column)
-    check_columns(table.frame, settings.file, settings.id_column)
-    name_column = settings.id_column or identifier_column(table.frame)
+        return [FilledText(line, text) for line, text in enumerate(texts, 1)]
+    table_rows = read_file(options.file, options.header, options.sheet)
+    table = unlabelled_table(table_rows, options.file, options.text_column)
+    check_columns(table.frame, options.file, options.id_column)
+    name_column = options.id_column or identifier_column(table.frame)
     names = [None] * len(table.texts) if name_column is None else table.frame[name_column]
     rows = zip(table.texts, names, table.problems, strict=True)
     return [
-        InputText(line, text, as_text(name) or None, problem or None)
+        FilledText(line, text, as_text(name) or None, problem or None)
         for line, (text, name, problem) in enumerate(rows, 1)
     ]
 
 
-def _read_known(settings: FillSettings) -> set[str] | None:
+def with_template(text: FilledText, options: FillCommandOptions) -> FilledText:
+    """The text with the template of its sites, or with the problem that it has."""
+    if text.problem is not None:
+        return text
+    if MASKS.search(text.text):
+        problem = "it has masks, but site, keep or replace say what is free; leave out either"
+        return replace(text, problem=problem)
+    make_template = molecule_template if options.molecules else protein_template
+    try:
+        return replace(text, template=make_template(text.text, options))
+    except InputError as error:
+        return replace(text, problem=str(error))
+
+
+def _read_known(options: FillCommandOptions) -> set[str] | None:
     """The canonical SMILES of the file `known`, if there is one, also of salts without their
     counterions; a note counts what is no molecule. InputError if most of its first texts are none.
     """
-    file = settings.known
+    file = options.known
     if file is None:
         return None
-    rows = read_file(file, settings.header, settings.known_sheet)
-    text_column = settings.text_column
-    if settings.file is not None and text_column not in rows.frame:
+    rows = read_file(file, options.header, options.known_sheet)
+    text_column = options.text_column
+    if options.file is not None and text_column not in rows.frame:
         text_column = None  # only `file` has it
     table = unlabelled_table(rows, file, text_column)
     if not are_molecules(table.texts):
@@ -146,32 +167,34 @@ def _read_known(settings: FillSettings) -> set[str] | None:
 
 
 def _refuse_what_is_not_for_the_texts(
-    settings: FillSettings, output: str | None, has_residues: bool
+    options: FillCommandOptions, output: str | None, has_residues: bool
 ) -> None:
     of_molecules = {
-        "valid_only": settings.valid_only,
-        "known": settings.known is not None,
+        "valid_only": options.valid_only,
+        "known": options.known is not None,
         f"output {output}": output is not None and output.endswith(FOR_MOLECULES),
     }
     for name, is_given in of_molecules.items():
-        if is_given and not settings.molecules:
+        if is_given and not options.molecules:
             raise InputError(
                 f"{name} is for molecules; leave it out, or set molecules to true for SMILES"
             )
-    if settings.has_sites and not (settings.molecules or has_residues):
+    if options.has_sites and not (options.molecules or has_residues):
         raise InputError(
             "site, keep and replace are for models of molecules and proteins; "
             "write [MASK] in the texts where something is missing"
         )
 
 
-def _select(filled: FilledText, settings: FillSettings, special_tokens: set[str]) -> FilledText:
+def _select(
+    filled: FilledText, options: FillCommandOptions, special_tokens: set[str]
+) -> FilledText:
     """The text with the fillings to give: without those of special tokens, with `valid_only` those
     that are valid, and of these the `top` first different ones."""
     usable: list[Filling] = []
     for filling in filled.fillings:
         is_plain = special_tokens.isdisjoint(chain(*filling.tokens))
-        if is_plain and (filling.is_valid or not settings.valid_only):
+        if is_plain and (filling.is_valid or not options.valid_only):
             usable.append(filling)
     left_out = len(filled.fillings) - len(usable)
     warning = filled.warning
@@ -180,13 +203,13 @@ def _select(filled: FilledText, settings: FillSettings, special_tokens: set[str]
             f"all {left_out} fillings that were made have special tokens or are not valid, and "
             "were left out; no others were searched: raise --n_best"
         )
-    if settings.top is not None:
+    if options.top is not None:
         different: dict[str, Filling] = {}
         for filling in usable:
             smiles = None if filling.molecule is None else filling.molecule.smiles
             different.setdefault(smiles or filling.text, filling)
-        usable = list(different.values())[: settings.top]
-    return dataclasses.replace(filled, fillings=usable, left_out=left_out, warning=warning)
+        usable = list(different.values())[: options.top]
+    return replace(filled, fillings=usable, left_out=left_out, warning=warning)
 
 
 def _summary(filled_texts: list[FilledText]) -> str:
@@ -206,14 +229,3 @@ def _summary(filled_texts: list[FilledText]) -> str:
         f"{len(failed)} with a problem{first_problem}, {with_warning} with a warning; "
         f"{len(fillings)} fillings{of_them_valid}{others}"
     )
-
-
-def _write_or_print(filled_texts: list[FilledText], output: str | None, molecules: bool) -> None:
-    summary = _summary(filled_texts)
-    if output:
-        with replacing(Path(output)) as unfinished:
-            WRITERS[Path(output).suffix](filled_texts, unfinished, molecules)
-        print(f"{summary}: {output}")
-    else:
-        for filled in filled_texts:
-            print(render(TABLE, **vars(filled)))

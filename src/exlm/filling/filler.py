@@ -1,10 +1,10 @@
-"""Fills texts with masks: the network says what it knows of them, a search finds their fillings,
-and the tokens of these become texts."""
+"""Fills texts: the network says what it knows of their masks, a search finds the fillings, and the
+tokens of these become texts."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from itertools import accumulate, pairwise
+from itertools import accumulate, islice, pairwise
 from typing import Any
 
 import torch
@@ -12,14 +12,14 @@ from torch import Tensor
 from transformers import PreTrainedTokenizerFast
 
 from exlm.data.drawing import Segment
-from exlm.filling import search
-from exlm.filling.graphs import TokenizedText, graphs_of_texts, tokenize
+from exlm.filling import graph_search
+from exlm.filling.graph_search import Graph
+from exlm.filling.graphs import MaskedText, graphs_of_texts, tokenize
 from exlm.filling.options import TOKENS_PER_BATCH, FillOptions, allowed_tokens
-from exlm.filling.results import FilledText, Filling, InputText, most_probable_first
-from exlm.filling.search import Graph
-from exlm.filling.several_passes import SeveralPasses
+from exlm.filling.results import FilledText, Filling, most_probable_first
+from exlm.filling.templates import Template
+from exlm.filling.text_search import Beginning, TextSearch
 from exlm.model.masked_lm import ExLMForMaskedLM
-from exlm.model.passes import passes_needed
 
 TEXTS = 5000  # how many texts are filled before the first of them is yielded
 TOP_TOKENS = 5  # how many tokens of each state to tell
@@ -39,8 +39,8 @@ def fill_texts(
 ) -> Iterator[FilledText]:
     """Yields each text with its fillings, in order. The number of a text is part of the seed of its
     samples. A batch has at most `tokens_per_batch` positions after expansion."""
-    filler = Filler(network, tokenizer, options or FillOptions(), tokens_per_batch)
-    return filler.fill([InputText(line, text) for line, text in enumerate(texts, 1)], states)
+    filler = Filler(network, tokenizer, options or FillOptions(), tokens_per_batch, states)
+    return filler.fill([FilledText(line, text) for line, text in enumerate(texts, 1)])
 
 
 @dataclass(frozen=True)
@@ -51,133 +51,118 @@ class Filler:
     tokenizer: PreTrainedTokenizerFast
     options: FillOptions
     tokens_per_batch: int = TOKENS_PER_BATCH
+    states: bool = False  # whether to tell the states of each mask, too
 
     @cached_property
     def allowed(self) -> Tensor | None:
         """[V] which tokens may be filled in; None: all."""
         return allowed_tokens(self.tokenizer, self.options, self.network.config.vocab_size)
 
-    def fill(self, texts: Sequence[InputText], states: bool = False) -> Iterator[FilledText]:
-        """Yields each text with its fillings, or with the problem that it has, in order. TEXTS
-        texts are filled at a time."""
+    def fill(self, texts: Sequence[FilledText]) -> Iterator[FilledText]:
+        """Yields each text with its fillings, or with the problem that it has, in order."""
+        filled_choices = self._fill_masks([choice for text in texts for choice in text.choices])
+        for text in texts:
+            choices = list(islice(filled_choices, len(text.choices)))
+            yield choices[0] if text.template is None else _merge(text, text.template, choices)
+
+    def _fill_masks(self, texts: Sequence[FilledText]) -> Iterator[FilledText]:
+        """As `fill`, for texts with masks, of which TEXTS are filled at a time."""
         for start in range(0, len(texts), TEXTS):
             chunk = texts[start : start + TEXTS]
             # A text that has a problem already is not filled.
             usable = ["" if text.problem else text.text for text in chunk]
-            tokenized_texts = tokenize(self.network, self.tokenizer, usable)
+            masked_texts = tokenize(self.network, self.tokenizer, usable)
             filled_texts = [
-                text.filled(problem=text.problem or tokenized.problem)
-                for text, tokenized in zip(chunk, tokenized_texts, strict=True)
+                replace(text, problem=text.problem or masked_text.problem)
+                for text, masked_text in zip(chunk, masked_texts, strict=True)
             ]
-            for number, graph in self.graphs(tokenized_texts):
-                filled = self._fill_graph(chunk[number], tokenized_texts[number], graph)
-                if states and filled.fillings:
-                    filled = replace(filled, states=self.states_of_masks(graph))
-                filled_texts[number] = filled
+            for number, graph in self.graphs(masked_texts):
+                filled_texts[number] = self.fill_graph(chunk[number], masked_texts[number], graph)
             yield from filled_texts
 
-    def graphs(self, texts: Sequence[TokenizedText]) -> Iterator[tuple[int, Graph]]:
-        """The numbers and the graphs of `graphs_of_texts`, with the tokens that the options allow,
-        at their temperature."""
+    def graphs(self, texts: Sequence[MaskedText]) -> Iterator[tuple[int, Graph]]:
+        """The numbers and the graphs of `graphs_of_texts`, restricted as the options say."""
         graphs = graphs_of_texts(self.network, self.tokenizer, texts, self.tokens_per_batch)
         for number, graph in graphs:
-            yield number, search.restricted(graph, self.allowed, self.options.temperature)
+            yield number, self.restrict(graph)
 
-    def _fill_graph(self, text: InputText, tokenized: TokenizedText, graph: Graph) -> FilledText:
+    def restrict(self, graph: Graph) -> Graph:
+        """The graph with the tokens that the options allow, at their temperature."""
+        return graph_search.restrict(graph, self.allowed, self.options.temperature)
+
+    def fill_graph(self, text: FilledText, masked_text: MaskedText, graph: Graph) -> FilledText:
         """The text with its fillings; `graph` is what the first pass says of it. Its line is part
         of the seed of samples."""
-        if self.options.most_passes == 1:
-            filled = self._fill_in_one_pass(text, tokenized, graph)
-        else:
-            filled = self._fill_in_several_passes(text, tokenized, graph)
-        is_rare = filled.kept is not None and filled.kept < 0.5
-        return replace(
-            filled,
-            fillings=most_probable_first(filled.fillings),
-            warning=RARE_PATHS if is_rare else None,
-        )
-
-    def _fill_in_one_pass(
-        self, text: InputText, tokenized: TokenizedText, graph: Graph
-    ) -> FilledText:
         options = self.options
         paths, lengths = self._allowed_paths(graph)
         if not lengths:
             token_count = options.tokens or graph.num_masks
             state_count = len(graph.links) - 2
             problem = f"no path puts {token_count} tokens into its masks ({state_count} states)"
-            return text.filled(problem=problem)
+            return replace(text, problem=problem)
+        text_search = TextSearch(masked_text, paths, graph, self.graphs, options)
         fillings: list[Filling] = []
         exact = None if options.samples else True
         for length, probability in lengths.items():
             if options.samples is not None:
-                generator = search.generator(options.seed, text.line, length)
-                of_length = search.sample(paths, length, options.samples, generator)
+                whole_fillings = text_search.samples(length, text.line)
             else:
-                of_length = search.beam_search(paths, length, options.n_best, options.beam)
-                exact = exact and of_length.exact
-            for ids_of_masks, log_prob, path in of_length.by_mask(graph):
-                filling = self._filling(tokenized, ids_of_masks, log_prob)
-                # With one token for each mask there is no other length.
-                length_probability = probability if options.all_paths else None
-                fillings.append(replace(filling, path=path, length_probability=length_probability))
-        kept = None if options.all_paths else search.kept_share(graph)
-        return text.filled(fillings=fillings, exact=exact, kept=kept, passes=1)
-
-    def _fill_in_several_passes(
-        self, text: InputText, tokenized: TokenizedText, graph: Graph
-    ) -> FilledText:
-        options = self.options
-        passes = passes_needed(options.most_passes, len(tokenized.masks))
-        several = SeveralPasses(tokenized, graph, self.graphs, passes)
-        exact = None
-        if options.samples is not None:
-            seed = (options.seed, text.line, len(tokenized.masks))
-            whole_texts = several.samples(options.samples, seed)
-        else:
-            # A narrow search takes less time, and is mostly exact.
-            narrow = min(2 * options.n_best, options.beam)
-            whole_texts, exact = several.best(options.n_best, narrow)
-            if not exact and narrow < options.beam:
-                whole_texts, exact = several.best(options.n_best, options.beam)
-        fillings = []
-        for whole in whole_texts:
-            ids_of_masks = [[whole.token_ids[place]] for place in tokenized.masks]
-            fillings.append(self._filling(tokenized, ids_of_masks, whole.log_prob))
-        kept = min(several.kept_shares)
-        return text.filled(fillings=fillings, exact=exact, kept=kept, passes=passes)
+                whole_fillings, is_exact = text_search.best(length)
+                exact = exact and is_exact
+            # With one token for each mask there is no other length.
+            length_probability = probability if options.all_paths else None
+            for whole in whole_fillings:
+                fillings.append(self._filling(masked_text, whole, length_probability))
+        kept = None
+        if not options.all_paths:
+            kept = min([graph_search.kept_share(graph), *text_search.kept_shares])
+        return replace(
+            text,
+            fillings=most_probable_first(fillings),
+            exact=exact,
+            kept=kept,
+            passes=text_search.passes,
+            states=self.states_of_masks(graph) if self.states and fillings else None,
+            warning=RARE_PATHS if kept is not None and kept < 0.5 else None,
+        )
 
     def _allowed_paths(self, graph: Graph) -> tuple[Graph, dict[int, float]]:
         """The graph with only the paths that the options allow, and the probability of each number
         of tokens they ask for."""
-        paths = graph if self.options.all_paths else search.with_one_per_mask(graph)
-        allowed_lengths = self.options.lengths or [graph.num_masks]
-        distribution = search.length_distribution(paths.links).exp().tolist()
-        probabilities = {}
-        for length, probability in enumerate(distribution):
-            if length in allowed_lengths and probability > 0:
-                probabilities[length] = probability
-        return paths, probabilities
+        masks = graph.num_masks
+        if not self.options.all_paths:
+            paths = graph_search.with_one_per_mask(graph)
+            has_path = graph_search.log_weight_of_all_paths(paths.links, masks) > -torch.inf
+            return paths, {masks: 1.0} if has_path else {}
+        distribution = graph_search.length_distribution(graph.links).exp().tolist()
+        lengths = [length for length, probability in enumerate(distribution) if probability > 0]
+        allowed_lengths = self.options.lengths or [masks]
+        return graph, {n: distribution[n] for n in lengths if n in allowed_lengths}
 
     def _filling(
-        self, tokenized: TokenizedText, ids_of_masks: list[list[int]], log_prob: float
+        self, masked_text: MaskedText, whole: Beginning, length_probability: float | None
     ) -> Filling:
-        segments = self.segments(tokenized, ids_of_masks)
+        segments = self.segments(masked_text, whole.ids_of_masks)
+        ids_of_masks = [whole.ids_of_masks[place] for place in masked_text.masks]
         return Filling(
             text="".join(text for text, _ in segments),
-            tokens=[self._names(token_ids) for token_ids in ids_of_masks],
-            log_probability=log_prob,
+            tokens=[list(self.tokenizer.convert_ids_to_tokens(ids)) for ids in ids_of_masks],
+            log_probability=whole.log_prob,
+            path=whole.path,
+            length_probability=length_probability,
             segments=segments,
         )
 
-    def segments(self, tokenized: TokenizedText, ids_of_masks: list[list[int]]) -> list[Segment]:
+    def segments(
+        self, masked_text: MaskedText, ids_of_masks: dict[int, list[int]]
+    ) -> list[Segment]:
         """The filled text in segments: what stands between the masks, and what fills each mask."""
         pieces: list[tuple[list[int], int | None]] = []  # tokens, and the mask that they fill
         start = 1
-        for mask, place in enumerate(tokenized.masks):
-            pieces += [(tokenized.token_ids[start:place], None), (ids_of_masks[mask], mask)]
+        for mask, place in enumerate(masked_text.masks):
+            pieces += [(masked_text.token_ids[start:place], None), (ids_of_masks[place], mask)]
             start = place + 1
-        pieces.append((tokenized.token_ids[start:-1], None))
+        pieces.append((masked_text.token_ids[start:-1], None))
         token_ids: list[int] = []
         texts = [""]
         for piece, _ in pieces:
@@ -194,13 +179,13 @@ class Filler:
         """For every state, its `weight`, the probability that a path allowed by the options visits
         it, and in `words` its most probable tokens, each with its probability."""
         paths, lengths = self._allowed_paths(graph)
-        visits = [p * search.visits(paths, length).sum(0) for length, p in lengths.items()]
+        visits = [p * graph_search.visits(paths, length).sum(0) for length, p in lengths.items()]
         weights = torch.stack(visits).sum(0) / sum(lengths.values())
         top = graph.probs.topk(min(token_count, graph.probs.shape[1]), dim=1)
         states = []
         for state, weight in enumerate(weights.tolist()):
-            spelled = map(self._spelled, top.indices[state].tolist())
-            top_tokens = zip(spelled, top.values[state].tolist(), strict=True)
+            spellings = map(self._spelling, top.indices[state].tolist())
+            top_tokens = zip(spellings, top.values[state].tolist(), strict=True)
             states.append({"weight": weight, "words": [list(pair) for pair in top_tokens]})
         return states
 
@@ -211,11 +196,35 @@ class Filler:
         masks = range(1, graph.num_masks + 1)
         return [[states[state] for state in (targets == mask).nonzero()[:, 0]] for mask in masks]
 
-    def _spelled(self, token_id: int) -> str:
+    def _spelling(self, token_id: int) -> str:
         """A token as text, or by its name in the vocabulary if nothing of it can be seen."""
         text = str(self.tokenizer.decode([token_id])).strip()
         is_visible = bool(text) and text.isprintable()
-        return text if is_visible else self._names([token_id])[0]
+        return text if is_visible else str(self.tokenizer.convert_ids_to_tokens(token_id))
 
-    def _names(self, token_ids: list[int]) -> list[str]:
-        return list(self.tokenizer.convert_ids_to_tokens(token_ids))
+
+def _merge(text: FilledText, template: Template, choices: list[FilledText]) -> FilledText:
+    """The text with the fillings of all choices of the lengths of its sites."""
+    usable = [choice for choice in choices if choice.problem is None]
+    problems = [choice.problem for choice in choices if choice.problem is not None]
+    if not usable:
+        return replace(text, problem=problems[0])
+    fillings: list[Filling] = []
+    # All choices are taken to be equally probable.
+    probability = 1 / len(usable)
+    for choice, sites in zip(choices, template.sites_of_masks, strict=True):
+        for filling in choice.fillings:
+            of_site = replace(filling, masked=choice.text, site_of_mask=sites)
+            fillings.append(replace(of_site, length_probability=probability))
+    warnings = [choice.warning for choice in usable if choice.warning is not None]
+    if problems:
+        warnings.append(f"{len(problems)} of {len(choices)} choices of lengths: {problems[0]}")
+    exact = [choice.exact for choice in usable]
+    return replace(
+        text,
+        fillings=most_probable_first(fillings),
+        exact=None if None in exact else all(exact),
+        kept=min(choice.kept for choice in usable if choice.kept is not None),
+        passes=max(choice.passes for choice in usable if choice.passes is not None),
+        warning=warnings[0] if warnings else None,
+    )

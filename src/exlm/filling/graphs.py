@@ -12,9 +12,9 @@ from exlm.data.chemistry import are_molecules
 from exlm.data.rows import describe_unknown_words
 from exlm.data.tokenization import splits_smiles
 from exlm.errors import InputError
-from exlm.filling import search
+from exlm.filling import graph_search
+from exlm.filling.graph_search import Graph
 from exlm.filling.options import TOKENS_PER_BATCH
-from exlm.filling.search import Graph
 from exlm.model.masked_lm import ExLMForMaskedLM
 from exlm.storage.models import load_model
 
@@ -23,14 +23,19 @@ MASKS = re.compile(r"\[MASK\]|<mask>")
 MOST_LOGITS = 2**26  # how many logits fit in memory at a time
 
 
-class TokenizedText(NamedTuple):
-    """A text as tokens, and which of them are masks that no pass has filled yet."""
+class MaskedText(NamedTuple):
+    """A text as tokens, and which of them are masks."""
 
     token_ids: list[int]
     masks: list[int]  # their places among the tokens
     problem: str | None = None  # why the text cannot be filled; None if it can
-    # The log-probability of all tokens together that earlier passes filled in.
-    log_prob: float = 0.0
+
+    def fill_in(self, ids_of_masks: dict[int, list[int]]) -> "MaskedText":
+        """The text with the token of each of some masks, by the place of the mask."""
+        token_ids = list(self.token_ids)
+        for place, [token] in ids_of_masks.items():
+            token_ids[place] = token
+        return MaskedText(token_ids, [mask for mask in self.masks if mask not in ids_of_masks])
 
 
 def load_for_filling(path: str) -> tuple[ExLMForMaskedLM, PreTrainedTokenizerFast]:
@@ -63,28 +68,31 @@ def fills_molecules(
 
 def tokenize(
     network: ExLMForMaskedLM, tokenizer: PreTrainedTokenizerFast, texts: Sequence[str]
-) -> list[TokenizedText]:
+) -> list[MaskedText]:
     """The texts as tokens. Masks may be in any spelling of MASKS, or the tokenizer's own."""
     spelled = [MASKS.sub(str(tokenizer.mask_token), text.strip()) for text in texts]
-    tokenized_texts = []
+    masked_texts = []
     for text, token_ids in zip(spelled, tokenizer(spelled)["input_ids"], strict=True):
         masks = [place for place, token in enumerate(token_ids) if token == tokenizer.mask_token_id]
-        problem = _problem(network.config, text, token_ids, len(masks))
-        if problem is None and tokenizer.unk_token_id in token_ids:
-            problem = describe_unknown_words(text, tokenizer)
-        tokenized_texts.append(TokenizedText(token_ids, masks, problem))
-    return tokenized_texts
+        problem = _problem(network.config, tokenizer, text, token_ids)
+        masked_texts.append(MaskedText(token_ids, masks, problem))
+    return masked_texts
 
 
-def _problem(config: PreTrainedConfig, text: str, token_ids: list[int], masks: int) -> str | None:
-    """Why a text cannot be filled; None if it can, unless the tokenizer does not know its words."""
+def _problem(
+    config: PreTrainedConfig, tokenizer: PreTrainedTokenizerFast, text: str, token_ids: list[int]
+) -> str | None:
+    """Why a text cannot be filled; None if it can."""
     ends = {config.bos_token_id, config.eos_token_id}
+    masks = token_ids.count(tokenizer.mask_token_id)
     length = config.expanded_length(len(token_ids), masks)
     longest = config.max_position_embeddings
     if not text:
         return "empty text"
     if not masks:
-        return "no mask: write [MASK] where something is missing, or name a --site"
+        return (
+            "no mask: write [MASK] where something is missing, or name a site with exlm fill --site"
+        )
     if config.states_per_boundary > 1 and ends.intersection(token_ids[1:-1]):
         return (
             "an end of sequence inside the text, which has states of its own in this model; "
@@ -92,13 +100,15 @@ def _problem(config: PreTrainedConfig, text: str, token_ids: list[int], masks: i
         )
     if config.limits_positions and length > longest:
         return f"too long: it expands to {length} positions, the model's most is {longest}"
+    if tokenizer.unk_token_id in token_ids:
+        return describe_unknown_words(text, tokenizer)
     return None
 
 
 def graphs_of_texts(
     network: ExLMForMaskedLM,
     tokenizer: PreTrainedTokenizerFast,
-    texts: Sequence[TokenizedText],
+    texts: Sequence[MaskedText],
     tokens_per_batch: int = TOKENS_PER_BATCH,
 ) -> Iterator[tuple[int, Graph]]:
     """The number of every text without a problem and, on the CPU, the graph of what the model says
@@ -118,7 +128,7 @@ def graphs_of_texts(
 
 @torch.inference_mode()
 def _graphs_of_batch(
-    network: ExLMForMaskedLM, tokenizer: PreTrainedTokenizerFast, texts: list[TokenizedText]
+    network: ExLMForMaskedLM, tokenizer: PreTrainedTokenizerFast, texts: list[MaskedText]
 ) -> list[Graph]:
     batch = tokenizer.pad(
         {"input_ids": [text.token_ids for text in texts]},
@@ -150,5 +160,5 @@ def _graphs_of_batch(
             links=links[row, :length, :length].double(),
             place_of_state=places[row, :length],
         )
-        graphs.append(graph if network.config.has_links else search.with_one_per_mask(graph))
+        graphs.append(graph if network.config.has_links else graph_search.with_one_per_mask(graph))
     return graphs

@@ -7,9 +7,6 @@ from exlm.data.columns import MISSING_TEXTS
 from exlm.data.frames import as_text
 from exlm.errors import InputError
 
-# A residue of the wild type, its position in the numbering of the table, and the new residue
-Mutation = tuple[str, int, str]
-
 WILD_TYPE = ("WT", "_WT", "WILD TYPE", "WILD-TYPE", "WILDTYPE", "P.=", "=")  # as tables write it
 # X, B, Z and J stand for several residues
 SCORED = frozenset("ACDEFGHIKLMNOPQRSTUVWY")
@@ -68,7 +65,8 @@ def new_residues(wild: str, cell: object, first_position: int = 1) -> dict[int, 
     return changes
 
 
-def _parse_mutations(text: str, residue_count: int) -> Iterator[Mutation]:
+def _parse_mutations(text: str, residue_count: int) -> Iterator[tuple[str, int, str]]:
+    """Yields a residue of the wild type, its position as the table counts, and the new residue."""
     # brackets around all of them, p.[Val39Ala;Asp40Cys], say that they are of one allele
     names = re.sub(r"^P\.\[(.*)\]$", r"\1", text.upper())
     for name in re.split(r"[:,;/+_|\s]+", names):

@@ -1,4 +1,4 @@
-"""How to fill masks: the settings that `exlm fill` and `exlm explore` share, those of `exlm fill`
+"""How to fill masks: the options that `exlm fill` and `exlm explore` share, those of `exlm fill`
 alone, and which tokens they allow."""
 
 import re
@@ -98,7 +98,7 @@ class FillOptions:
 
 
 @dataclass(frozen=True)
-class FillSettings(FillOptions):
+class FillCommandOptions(FillOptions):
     """What `exlm fill` fills, and which fillings it gives.
 
     Attributes:

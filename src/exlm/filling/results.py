@@ -4,40 +4,11 @@ have the names of the output, which the docstring of `fill` explains."""
 import math
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from itertools import accumulate, product
+from itertools import accumulate, count
 from typing import Any
 
-from rdkit import Chem
-
 from exlm.data.drawing import Segment
-
-MASK = "[MASK]"
-
-
-@dataclass(frozen=True)
-class Template:
-    """What stays of a text that has sites."""
-
-    texts: list[str]  # a site stands between two of them
-    lengths_of_sites: list[range]  # how many tokens each site may have
-    numbers_of_sites: list[int]  # their numbers, by which their pieces are listed
-    original: str | None = None  # the molecule of which a piece was freed
-    core: Chem.Mol | None = None  # what a filled molecule has, with something at its sites alone
-
-    @property
-    def choices(self) -> list[tuple[int, ...]]:
-        """The choices of lengths of all sites."""
-        return list(product(*self.lengths_of_sites))
-
-    @property
-    def masked_texts(self) -> list[str]:
-        """The text with masks, for each of `choices`."""
-        first, *others = self.texts
-        return [
-            first
-            + "".join(MASK * length + text for length, text in zip(choice, others, strict=True))
-            for choice in self.choices
-        ]
+from exlm.filling.templates import MOST_CHOICES, Template
 
 
 @dataclass(frozen=True)
@@ -118,32 +89,21 @@ class Filling:
 
 def most_probable_first(fillings: Iterable[Filling]) -> list[Filling]:
     """The fillings of a text by their probability times `length_probability`."""
-
-    def ranking(filling: Filling) -> float:
-        return -filling.log_probability - math.log(filling.length_probability or 1.0)
-
-    return sorted(fillings, key=ranking)
+    return sorted(
+        fillings,
+        key=lambda filling: -filling.log_probability - math.log(filling.length_probability or 1.0),
+    )
 
 
 @dataclass(frozen=True)
-class InputText:
-    """A text of the command, or of a row of the file."""
+class FilledText:
+    """A text, and its fillings once it is filled; it gets none if it has a problem."""
 
     line: int  # from 1: its row of the file, or its place among the texts
     text: str  # as it was given
     name: str | None = None
     problem: str | None = None  # why it cannot be filled
     template: Template | None = None  # what stays and its sites, if it has sites
-
-    def filled(self, **results: Any) -> "FilledText":
-        """The text with these fields of a `FilledText`."""
-        return FilledText(**{**vars(self), **results})
-
-
-@dataclass(frozen=True)
-class FilledText(InputText):
-    """A text with its fillings; it has none if it has a problem."""
-
     fillings: list[Filling] = field(default_factory=list)  # the most probable first
     exact: bool | None = None
     kept: float | None = None
@@ -152,6 +112,15 @@ class FilledText(InputText):
     # What the states of each mask are, if they are asked for.
     states: list[list[dict[str, Any]]] | None = None
     left_out: int = 0
+
+    @property
+    def choices(self) -> list["FilledText"]:
+        """A text with masks for each choice of the lengths of its sites; without sites itself."""
+        if self.template is None:
+            return [self]
+        # Samples depend on these numbers, which no other text may change.
+        first = (self.line - 1) * MOST_CHOICES + 1
+        return list(map(FilledText, count(first), self.template.masked_texts))
 
     def to_json(self) -> dict[str, Any]:
         """The text and its fillings as a line of JSON."""

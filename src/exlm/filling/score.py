@@ -19,10 +19,10 @@ from exlm.data.frames import read_file, with_columns, write_frame
 from exlm.data.outputs import output_layout, output_path
 from exlm.data.tokenization import alphabet_name
 from exlm.errors import InputError
-from exlm.filling import search
+from exlm.filling import graph_search
+from exlm.filling.graph_search import Graph
 from exlm.filling.graphs import graphs_of_texts, load_for_filling, tokenize
 from exlm.filling.mutations import Misfit, clean_sequence, new_residues
-from exlm.filling.search import Graph
 from exlm.model.masked_lm import ExLMForMaskedLM
 from exlm.tasks.labels.cells import read_numbers
 from exlm.train import devices
@@ -176,9 +176,9 @@ def score_mutants(
             problems[row] = masked_text.problem or ""
     for number, graph in graphs_of_texts(network, tokenizer, masked_texts):
         tokens = []
-        for row in groups[number]:
-            new = list(mutants[row].changes.values())
-            old = [mutants[row].wild[place] for place in mutants[row].changes]
+        for mutant in [mutants[row] for row in groups[number]]:
+            new = list(mutant.changes.values())
+            old = [mutant.wild[place] for place in mutant.changes]
             tokens.append([*map(tokenizer.convert_tokens_to_ids, (new, old))])
         scores[groups[number]] = log_odds(graph, torch.tensor(tokens))
     return scores, problems
@@ -190,8 +190,10 @@ def log_odds(graph: Graph, tokens: Tensor) -> np.ndarray:
     in every mask, as `exlm fill` does in one pass."""
     masks = tokens.shape[2]
     # [masks, V]
-    marginals = (search.visits(graph, masks)[1:-1] @ graph.probs).log()
+    marginals = graph_search.marginals(graph).log()
     singly = marginals[torch.arange(masks), tokens].sum(-1)
-    jointly = search.log_probability(search.with_one_per_mask(graph), tokens.flatten(0, 1))
+    jointly = graph_search.log_probability(
+        graph_search.with_one_per_mask(graph), tokens.flatten(0, 1)
+    )
     mutant, wild = torch.stack([singly, jointly.view_as(singly)]).unbind(-1)
     return (mutant - wild).T.numpy()

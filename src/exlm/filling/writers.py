@@ -76,18 +76,18 @@ def _different_molecules(filled_texts: list[FilledText]) -> Iterator[tuple[Fille
                 yield filled, filling
 
 
-def _drawable(filled_texts: list[FilledText]) -> list[tuple[FilledText, Filling]]:
+def _molecules_to_draw(filled_texts: list[FilledText]) -> list[tuple[FilledText, Filling]]:
     """The first MOST_DRAWINGS different molecules. InputError if there are none."""
-    drawable = list(islice(_different_molecules(filled_texts), MOST_DRAWINGS))
-    if not drawable:
+    molecules = list(islice(_different_molecules(filled_texts), MOST_DRAWINGS))
+    if not molecules:
         raise InputError("no filling is a molecule, so there is nothing to draw; raise --n_best")
-    return drawable
+    return molecules
 
 
 def _png(filled_texts: list[FilledText], path: Path, molecules: bool) -> None:
     pictures = []
     legends = []
-    for _, filling in _drawable(filled_texts):
+    for _, filling in _molecules_to_draw(filled_texts):
         picture = colour_atoms(filling.text, filling.segments_of_sites)
         if picture is not None:
             pictures.append(picture)
@@ -97,7 +97,7 @@ def _png(filled_texts: list[FilledText], path: Path, molecules: bool) -> None:
 
 def _page(filled_texts: list[FilledText], path: Path, molecules: bool) -> None:
     drawings = []
-    for filled, filling in _drawable(filled_texts):
+    for filled, filling in _molecules_to_draw(filled_texts):
         svg = draw_molecule(filling.text, filling.segments_of_sites)
         drawings.append({"line": filled.line, "text": filled.text, "filling": filling, "svg": svg})
     path.write_text(render(PAGE, drawings=drawings), encoding="utf-8")

@@ -123,7 +123,7 @@ class Embedder(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator)
                 "put that model there, or fit again what uses its vectors"
             )
         with LOADING:
-            return _loaded(self.model, self.layers, self.device, weights)
+            return _load_once(self.model, self.layers, self.device, weights)
 
     @property
     def _n_features_out(self) -> int:
@@ -146,7 +146,7 @@ def _rows(texts: list[str]) -> FileRows:
 
 
 @lru_cache(maxsize=2)
-def _loaded(
+def _load_once(
     model: str, layers: int | None, device: str, weights: str
 ) -> tuple[ExLMModel, PreTrainedTokenizerFast]:
     """A model and its tokenizer. `weights` is their hash, so that another model under the same path

@@ -1,29 +1,23 @@
-"""Molecules with sites, as RDKit writes them, and what is known of filled ones. A site is one
-attachment point `[*:1]` of a SMILES, or two that are bonded to each other, the ends of a linker."""
+"""Molecules with sites, as RDKit writes them. A site is one attachment point `[*:1]` of a SMILES,
+or two that are bonded to each other, the ends of a linker."""
 
 import re
-from collections.abc import Set
-from dataclasses import replace
 from functools import partial
 from itertools import count
 
 from rdkit import Chem, rdBase
-from rdkit.Chem import QED
 
-from exlm.data.chemistry import molecule_problem, similarity
 from exlm.data.tokenization import SMILES_PATTERN
 from exlm.errors import InputError
-from exlm.filling.results import FilledText, Molecule, Template
 
 # one site in a SMILES: an attachment point, or both ends of a linker
 SITE = re.compile(r"\[\*:(\d+)\](?:\[\*:\1\])?")
 POINT = Chem.MolFromSmarts("[#0]")  # an attachment point
 SITES = "sites"  # the property of an atom that stays: to how many sites it is bonded
-MOST_MATCHES = 1000  # ways to find what stays in a molecule
 RING_DIGIT = re.compile(r"[=#/\\-]?[\d%]")
 
 
-def joined(fragments: Chem.Mol) -> Chem.Mol:
+def join_fragments(fragments: Chem.Mol) -> Chem.Mol:
     """A molecule whose attachment points (`[*:1]`, `[*]`, `*`, or RDKit's `[16*]`) all have a
     number, and in which the two ends of a linker are bonded: points with the same number, or one in
     each of two fragments."""
@@ -80,22 +74,22 @@ def _match(molecule: Chem.Mol, smarts: str, option: str) -> set[int]:
     return set(matches[0])
 
 
-def groups_to_free(molecule: Chem.Mol, keep: str | None, replace: str | None) -> list[set[int]]:
-    """The atoms that the SMARTS `replace` matches, or else the groups that hang on those that
-    `keep` matches."""
-    if replace is not None:
-        return [_match(molecule, replace, "replace")]
-    kept = _match(molecule, str(keep), "keep")
-    cut = [bond for bond in molecule.GetBonds() if _crosses(bond, kept)]
+def find_groups(molecule: Chem.Mol, kept: str | None, replaced: str | None) -> list[set[int]]:
+    """The atoms of each group to free: those that the SMARTS `replaced` matches, or else the groups
+    that hang on what `kept` matches."""
+    if replaced is not None:
+        return [_match(molecule, replaced, "replace")]
+    core = _match(molecule, str(kept), "keep")
+    cut = [bond for bond in molecule.GetBonds() if _crosses(bond, core)]
     if not cut:
-        raise InputError(f"keep is {keep}, which is the whole molecule, so nothing is free")
-    numbers = [bond.GetIdx() for bond in cut]
-    pieces = Chem.GetMolFrags(Chem.FragmentOnBonds(molecule, numbers, addDummies=False))
-    beside = set[int]().union(*map(_atoms_of, cut)) - kept
+        raise InputError(f"keep is {kept}, which is the whole molecule, so nothing is free")
+    bond_numbers = [bond.GetIdx() for bond in cut]
+    pieces = Chem.GetMolFrags(Chem.FragmentOnBonds(molecule, bond_numbers, addDummies=False))
+    beside = set[int]().union(*map(_atoms_of, cut)) - core
     return [set(piece) for piece in pieces if not beside.isdisjoint(piece)]
 
 
-def freed(original: Chem.Mol, groups: list[set[int]]) -> tuple[Chem.Mol, dict[str, range]]:
+def free_groups(original: Chem.Mol, groups: list[set[int]]) -> tuple[Chem.Mol, dict[str, range]]:
     """The molecule in which each group of atoms is a site, numbered from 1, and how many tokens the
     group has now, by the site's number. Atoms that stay keep their bonds, hence their chirality:
     the groups' atoms beside them become attachment points."""
@@ -129,7 +123,7 @@ def freed(original: Chem.Mol, groups: list[set[int]]) -> tuple[Chem.Mol, dict[st
     return molecule, lengths_now
 
 
-def without_points(molecule: Chem.Mol) -> Chem.Mol:
+def remove_points(molecule: Chem.Mol) -> Chem.Mol:
     """What stays of a molecule with sites; its atoms have the property SITES."""
     marked = Chem.Mol(molecule)
     for atom in marked.GetAtoms():
@@ -218,68 +212,3 @@ def _open_rings(smiles: str) -> int:
     tokens = re.findall(SMILES_PATTERN, smiles)
     digits = [token for token in tokens if token.isdigit() or token[0] == "%"]
     return sum(digits.count(digit) % 2 for digit in set(digits))
-
-
-def judged(filled: FilledText, known_molecules: Set[str] | None) -> FilledText:
-    """The text whose fillings have what is known of their molecules. A filling that breaks what
-    stays of the text's template, or is in more pieces, is not valid.
-
-    Args:
-        known_molecules: the canonical SMILES of those that are not new; None: nothing is known of
-            it."""
-    from rdkit.Contrib.SA_Score import sascorer  # reads a table of fragments first
-
-    original = filled.template.original if filled.template else None
-    earlier = set[str]()
-    fillings = []
-    for filling in filled.fillings:
-        molecule = _molecule(filling.text, filled.template)
-        facts = Molecule(valid=False)
-        if molecule is not None:
-            smiles = Chem.MolToSmiles(molecule)
-            facts = Molecule(
-                valid=True,
-                smiles=smiles,
-                unique=smiles not in earlier,
-                new=None if known_molecules is None else smiles not in known_molecules,
-                qed=round(QED.qed(molecule), 3),
-                sa_score=round(sascorer.calculateScore(molecule), 2),
-                similarity=None if original is None else round(similarity(smiles, original), 3),
-            )
-            earlier.add(smiles)
-        fillings.append(replace(filling, molecule=facts))
-    return replace(filled, fillings=fillings)
-
-
-def _molecule(smiles: str, template: Template | None) -> Chem.Mol | None:
-    """The molecule, if it is one without radicals that is what stays of a template with something
-    at its sites alone, in as many pieces."""
-    if molecule_problem(smiles) is not None:
-        return None
-    with rdBase.BlockLogs():
-        molecule = Chem.MolFromSmiles(smiles)
-    if any(atom.GetNumRadicalElectrons() for atom in molecule.GetAtoms()):
-        return None
-    if template is None or template.core is None:
-        return molecule
-    pieces = 1 + "".join(template.texts).count(".")
-    is_whole = len(Chem.GetMolFrags(molecule)) == pieces
-    return molecule if is_whole and _hangs_on_sites(molecule, template.core) else None
-
-
-def _hangs_on_sites(molecule: Chem.Mol, core: Chem.Mol) -> bool:
-    """Whether a molecule is the `core` of `without_points` with new bonds at each of its sites, and
-    nowhere else."""
-    # each is a way to find the core: [atoms of the core] the atom of the molecule
-    for match in molecule.GetSubstructMatches(core, uniquify=False, maxMatches=MOST_MATCHES):
-        atoms = zip(core.GetAtoms(), map(molecule.GetAtomWithIdx, match), strict=True)
-        if all(_has_new_bonds(atom, filled_atom) for atom, filled_atom in atoms):
-            return True
-    return False
-
-
-def _has_new_bonds(atom: Chem.Atom, filled_atom: Chem.Atom) -> bool:
-    """Whether an atom that stays has its bonds and, for every site beside it, a new one or more."""
-    new_bonds = filled_atom.GetDegree() - atom.GetDegree()
-    sites = atom.GetIntProp(SITES)
-    return new_bonds >= sites if sites else new_bonds == 0

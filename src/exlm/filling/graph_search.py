@@ -72,8 +72,7 @@ class TokenFillings:
     log_prob: Tensor  # [n] log p(y | m), summed over all paths
     # [n, m] the state of each token, on the sampled path or else on the most probable path
     path: Tensor
-    # whether no missing filling is more probable than the last one; None where that is not searched
-    exact: bool | None = None
+    exact: bool = False  # whether it is proven that no missing filling is more probable
     missing_bound: float = 0.0  # how probable a missing filling can be at most, a logarithm
 
     def by_mask(self, graph: Graph) -> Iterator[tuple[list[list[int]], float, list[int]]]:
@@ -86,7 +85,7 @@ class TokenFillings:
             yield ids_of_masks, float(log_prob), path.tolist()
 
 
-def restricted(graph: Graph, allowed: Tensor | None, temperature: float) -> Graph:
+def restrict(graph: Graph, allowed: Tensor | None, temperature: float) -> Graph:
     """The graph at a temperature, where only `allowed` tokens [V] (bool; None: all) are filled in.
     Its p(y | m) is p(y | m, all tokens are allowed) of the graph at that temperature: the share of
     its probability that a state keeps multiplies the links into it."""
@@ -119,7 +118,7 @@ def kept_share(graph: Graph) -> float:
     return min(1.0, float((log_kept - log_weight).exp()))
 
 
-def summed_out(graph: Graph, is_revealed: Tensor) -> Graph:
+def sum_out(graph: Graph, is_revealed: Tensor) -> Graph:
     """The graph of those masks of `with_one_per_mask` that `is_revealed` [M] says, with all tokens
     of the others summed out: a link leads over the states of masks between, which emit nothing."""
     links = graph.links
@@ -159,7 +158,7 @@ def length_distribution(links: Tensor) -> Tensor:
 
 def log_probability(graph: Graph, token_ids: Tensor) -> Tensor:
     """log p(y | m), [n], of n sequences of m tokens, [n, m]."""
-    log_f = alignment.log_likelihood(*_aligned(graph, _emission(graph, token_ids)))
+    log_f = alignment.log_likelihood(*_alignment_arguments(graph, _emission(graph, token_ids)))
     return log_f - log_weight_of_all_paths(graph.links, token_ids.shape[1])
 
 
@@ -206,7 +205,7 @@ def beam_search(
         at_state = (log_emitted - log_step[:, None]).exp()
     is_bounded = len(log_prob) == n_best and float(log_prob[-1]) >= dropped_bound
     exact = is_bounded or dropped_bound == -torch.inf
-    path, _ = alignment.best_path(*_aligned(graph, _emission(graph, token_ids)))
+    path, _ = alignment.best_path(*_alignment_arguments(graph, _emission(graph, token_ids)))
     missing_bound = max(dropped_bound, next_bound)
     return TokenFillings(token_ids, log_prob, path[:, 1:-1], exact, missing_bound)
 
@@ -256,7 +255,7 @@ def sample(
 ) -> TokenFillings:
     """`count` fillings of `length` tokens, sampled from p(y | m)."""
     emission = graph.probs.new_zeros(count, length, len(graph.links))
-    path = alignment.sample(*_aligned(graph, emission), generator=generator)[:, 1:-1]
+    path = alignment.sample(*_alignment_arguments(graph, emission), generator=generator)[:, 1:-1]
     token_ids = torch.empty_like(path)
     for state in path.unique():
         at_state = path == state
@@ -270,8 +269,13 @@ def visits(graph: Graph, length: int) -> Tensor:
     """The probability [m + 2, N] that a path emits BOS, each of m tokens and EOS at each state, by
     the links alone."""
     emission = graph.probs.new_zeros(1, length, len(graph.links))
-    at_state, _ = alignment.posterior(*_aligned(graph, emission))
+    at_state, _ = alignment.posterior(*_alignment_arguments(graph, emission))
     return at_state[0]
+
+
+def marginals(graph: Graph) -> Tensor:
+    """The distribution [M, V] of each token, one for each mask, over all paths of the graph."""
+    return visits(graph, graph.num_masks)[1:-1] @ graph.probs
 
 
 def _emission(graph: Graph, token_ids: Tensor) -> Tensor:
@@ -279,7 +283,7 @@ def _emission(graph: Graph, token_ids: Tensor) -> Tensor:
     return graph.probs[:, token_ids].log().permute(1, 2, 0)
 
 
-def _aligned(graph: Graph, emission: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+def _alignment_arguments(graph: Graph, emission: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """The arguments of `ops.alignment`, from log emissions [n, m, N] of m tokens. BOS and EOS get
     log emission 0."""
     count, length, states = emission.shape

@@ -1,0 +1,134 @@
+"""Templates: what stays of a molecule or a protein with sites, pieces of which only the number of
+tokens is said. A template has a text with masks for each choice of the lengths of its sites."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import chain, product
+from math import prod
+
+import numpy as np
+from rdkit import Chem, rdBase
+
+from exlm.data.chemistry import molecule_problem
+from exlm.errors import InputError
+from exlm.filling.molecule_sites import (
+    SITE,
+    find_groups,
+    free_groups,
+    join_fragments,
+    remove_points,
+    to_smiles,
+)
+from exlm.filling.options import FillCommandOptions, parse_lengths
+
+MASK = "[MASK]"
+MOST_CHOICES = 1000  # how many choices of lengths a text may have, over all its sites
+
+
+@dataclass(frozen=True)
+class Template:
+    """What stays of a text that has sites."""
+
+    masked_texts: list[str]  # the text with masks, for each choice of the lengths of all sites
+    sites_of_masks: list[list[int]]  # for each of these, the number of the site of every mask
+    original: str | None = None  # the molecule of which a piece was freed
+    core: Chem.Mol | None = None  # what a filled molecule has, with something at its sites alone
+
+
+def protein_template(sequence: str, options: FillCommandOptions) -> Template:
+    """A protein whose residues at the places of `site` are free: from 1, both ends included.
+    InputError for places that it does not have."""
+    if options.keep is not None or options.replace is not None:
+        raise InputError(
+            "keep and replace are SMARTS, for models of molecules; "
+            "give the residues that are free, as --site 30-37"
+        )
+    places = [parse_lengths(entry, "site") for entry in options.site or []]
+    places.sort(key=lambda residues: residues[0])
+    texts = []
+    end = 0
+    for residues in places:
+        first, last = residues[0], residues[-1]
+        if last > len(sequence):
+            raise InputError(
+                f"site {first}-{last} is not in the sequence, which has {len(sequence)} residues"
+            )
+        if first <= end:
+            raise InputError(f"two sites have residue {first}; give it to one of them")
+        texts.append(sequence[end : first - 1])
+        end = last
+    lengths = [[len(residues)] for residues in places]
+    masked_texts, sites_of_masks = _choices([*texts, sequence[end:]], lengths, range(len(places)))
+    return Template(masked_texts, sites_of_masks)
+
+
+def molecule_template(smiles: str, options: FillCommandOptions) -> Template:
+    """A molecule with sites: what hangs on the atoms that the SMARTS `keep` matches, the atoms that
+    `replace` matches, or else its attachment points. Those of `keep` and `replace` have as many
+    tokens as now, unless `site` says otherwise. InputError if the molecule does not fit them."""
+    problem = molecule_problem(smiles)
+    if problem:
+        raise InputError(problem)
+    with rdBase.BlockLogs():
+        molecule = Chem.MolFromSmiles(smiles)
+    original = None
+    lengths_now: dict[str, range] = {}
+    if options.keep is None and options.replace is None:
+        with_sites = join_fragments(molecule)
+    else:
+        original = smiles
+        groups = find_groups(molecule, options.keep, options.replace)
+        with_sites, lengths_now = free_groups(molecule, groups)
+    # texts, with the number of a site between two of them
+    pieces = SITE.split(to_smiles(with_sites, sampled=options.samples is not None))
+    numbers = pieces[1::2]
+    lengths = _lengths_of_sites(numbers, options.site or [], lengths_now)
+    masked_texts, sites_of_masks = _choices(pieces[::2], lengths, list(map(int, numbers)))
+    return Template(masked_texts, sites_of_masks, original, core=remove_points(with_sites))
+
+
+def _lengths_of_sites(
+    numbers: Sequence[str], entries: Sequence[str], lengths_now: dict[str, range]
+) -> list[range]:
+    """How many tokens each of the sites with these numbers may have, by the entries of `--site`:
+    `1=3-8` is for the site `[*:1]`, `3-8` for all others. Without an entry a site has as many as
+    now. InputError if an entry has no site or a site no entry, or for too many choices."""
+    length_of_name: dict[str, range] = {}
+    for entry in entries:
+        name, _, length = entry.rpartition("=")
+        if name and name not in numbers:
+            there_are = " and ".join(sorted(numbers))
+            raise InputError(f"site is {entry}, but there is no site {name}, only {there_are}")
+        if name in length_of_name:
+            raise InputError(f"site has {entry} for what it has before; leave out one of both")
+        length_of_name[name] = parse_lengths(length, "site")
+    lengths = []
+    for number in numbers:
+        by_entry = length_of_name.get(number) or length_of_name.get("")
+        length_of_site = by_entry or lengths_now.get(number)
+        if length_of_site is None:
+            raise InputError(
+                f"how many tokens site {number} may have is not said; add --site {number}=3-8"
+            )
+        lengths.append(length_of_site)
+    choices = prod(map(len, lengths))
+    if choices > MOST_CHOICES:
+        raise InputError(
+            f"the sites have {choices:,} choices of lengths together; "
+            f"give shorter ranges, for at most {MOST_CHOICES:,}"
+        )
+    return lengths
+
+
+def _choices(
+    texts: Sequence[str], lengths_of_sites: Sequence[Sequence[int]], numbers: Sequence[int]
+) -> tuple[list[str], list[list[int]]]:
+    """`masked_texts` and `sites_of_masks` of a template: a site stands between two of the texts."""
+    masked_texts = []
+    sites_of_masks = []
+    for lengths in product(*lengths_of_sites):
+        masks = [MASK * length for length in lengths]
+        pieces = chain.from_iterable(zip(texts, [*masks, ""], strict=True))
+        masked_texts.append("".join(pieces))
+        sites_of_masks.append(np.repeat(numbers, lengths).tolist())
+    return masked_texts, sites_of_masks
