@@ -71,7 +71,7 @@ def test_without_a_measured_cost_mlm_plus_plus_took_about_as_long_as_exlm(tmp_pa
         )
     group = group_runs(find_runs([str(tmp_path)]))[0]
     [plus] = group.select("mlm-plus-plus")
-    assert [run["steps"] for run in group.runs_of(plus)] == [190]
+    assert [run.steps for run in group.runs_of(plus)] == [190]
 
 
 def test_positions_in_all_features_and_ranges_of_masks_are_compared_among_themselves(tmp_path):
@@ -81,10 +81,10 @@ def test_positions_in_all_features_and_ranges_of_masks_are_compared_among_themse
         pretraining(tmp_path, f"range-{name}", p=[0.02, 0.6], **switches)
     pretraining(tmp_path, "ablated", rotary="1d")
     groups = group_runs(find_runs([str(tmp_path)]))
-    names = {frozenset(run["path"].name for run in group.runs) for group in groups}
+    names = {frozenset(run.path.name for run in group.runs) for group in groups}
     pair = {f: frozenset({f"exlm-{f}", f"mlm-{f}", "ablated"}) for f in ("2d", "full")}
     assert names == {*pair.values(), frozenset({"range-2d"}), frozenset({"range-full"})}
-    [full] = [group for group in groups if {run["path"].name for run in group.runs} == pair["full"]]
+    [full] = [group for group in groups if {run.path.name for run in group.runs} == pair["full"]]
     assert "model.rotary = full" in full.label
 
 
@@ -94,7 +94,7 @@ def test_each_mask_ratio_has_its_own_mlm_plus_plus(tmp_path):
         pretraining(tmp_path, f"mlm-{p}", p, objective="mlm", steps=steps)
     group = group_runs(find_runs([str(tmp_path)]))[0]
     plus = group.select("mlm-plus-plus")
-    lengths = {model.p: run["steps"] for model in plus for run in group.runs_of(model)}
+    lengths = {model.p: run.steps for model in plus for run in group.runs_of(model)}
     assert lengths == {0.15: 160, 0.387: 190}
 
 

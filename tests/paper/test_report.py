@@ -359,7 +359,7 @@ def test_nothing_to_report_is_one_sentence(tmp_path, capsys, roots, message):
 def test_drawn_cases_are_shown(tmp_path):
     svg = '<svg xmlns="http://www.w3.org/2000/svg"><g id="a"/></svg>'
     run_dirs = [pretraining(tmp_path / "runs", f"exlm {seed}", seed=seed) for seed in range(4)]
-    ids = [run["id"] for run in only_group(tmp_path / "runs").runs]
+    ids = [run.id for run in only_group(tmp_path / "runs").runs]
     for run_dir in run_dirs[:2]:
         (run_dir / "case.svg").write_text(svg)
     out = tmp_path / "out"

@@ -10,7 +10,7 @@ import pytest
 
 from exlm.paper.comparisons import weighted_sum
 from exlm.paper.display import Model
-from exlm.paper.groups import Means
+from exlm.paper.means import Means
 from exlm.paper.report import report
 from exlm.paper.runs import find_runs
 from exlm.paper.tables import runs_table
@@ -55,11 +55,10 @@ def test_a_run_has_a_number_for_each_score_and_seed(tmp_path):
     finetuning(tmp_path, "u", model, "rte", [0.5], baseline="tfidf-lr")
     runs = find_runs([str(tmp_path)])
     for [run], scores in ((runs.finetunings, [60.0, 70.0]), (runs.baselines, [50.0])):
-        numbers = [value for quantity, value, _ in run["numbers"] if quantity == "rte"]
-        assert numbers == pytest.approx(scores, abs=1e-9)
+        assert run.numbers["rte"] == pytest.approx(scores, abs=1e-9)
     [run] = runs.pretrainings
-    assert ("evaluation/accuracy", 25.0, None) in run["numbers"]
-    assert ("entropy/mean", 3.0, 0.03) in run["numbers"]
+    assert run.numbers["evaluation/accuracy"] == [25.0]
+    assert (run.numbers["entropy/mean"], run.numbers["entropy/stderr"]) == ([3.0], [0.03])
 
 
 def test_a_fine_tuning_is_linked_by_weights_before_names(tmp_path):
@@ -79,7 +78,7 @@ def test_only_fine_tunings_with_the_same_settings_are_compared(tmp_path):
         finetuning(tmp_path, f"t{k}", model, "rte", [0.6, 0.7], rate=1e-4 if k < 8 else 5e-4)
     finetuning(tmp_path, "scratch", tmp_path / "m4", "rte", [0.5, 0.5], from_scratch=True)
     group = only_group(tmp_path)
-    assert sorted(run["path"].name for run in group.finetunings) == ["t2", "t4"]
+    assert sorted(run.path.name for run in group.finetunings) == ["t2", "t4"]
     assert group.means.mean(Model("exlm", 4, 0.15), "rte")[0] == pytest.approx(65.0)
     listed = runs_table([group], find_runs([str(tmp_path)])).rows
     others = defaultdict(set)
@@ -99,8 +98,8 @@ def test_a_fine_tuning_on_another_label_keeps_the_id_of_its_pre_training(tmp_pat
         write(path, result)
     runs = find_runs([str(tmp_path)])
     *_, first, second = runs_table([only_group(tmp_path)], runs).rows
-    assert first["what"].startswith(f"assay from {runs.pretrainings[0]['id']}, ")
-    assert second["what"] == f"assay from {runs.pretrainings[0]['id']}"
+    assert first["what"].startswith(f"assay from {runs.pretrainings[0].id}, ")
+    assert second["what"] == f"assay from {runs.pretrainings[0].id}"
     assert second["group"].startswith("other fine-tunings of these models: other labels")
 
 
@@ -112,7 +111,7 @@ def test_the_rows_that_a_training_had_are_a_range_over_seeds(tmp_path):
         run |= {"in_train": {"test": count}, "in_earlier_training": {"test": None}}
     write(path / "results.json", result)
     [tuning] = find_runs([str(tmp_path)]).finetunings
-    assert tuning["rows"] == "224, 15 to 18 of them in the training"
+    assert tuning.rows == "224, 15 to 18 of them in the training"
 
 
 def test_fine_tunings_that_differ_in_hyper_parameters_stand_beside_their_baseline(tmp_path):
@@ -341,10 +340,9 @@ def test_baselines_of_the_same_rows_stand_in_the_main_table_whatever_their_file(
 def test_scores_of_the_same_runs_are_compared_run_by_run():
     """The runs differ much, their two scores never do."""
     exlm = Model("exlm", 4, 0.15)
-    values = [("a", 1.0), ("b", 3.0), ("c", 5.0)]
-    numbers = [(exlm, run, ("marginal", value, None)) for run, value in values]
-    numbers += [(exlm, run, ("joint", value - 0.5, None)) for run, value in values]
-    means = Means(numbers)
+    values = {"a": 1.0, "b": 3.0, "c": 5.0}
+    numbers = {run: {"marginal": [value], "joint": [value - 0.5]} for run, value in values.items()}
+    means = Means({exlm: numbers})
     terms = [(1, exlm, ["marginal"]), (-1, exlm, ["joint"])]
     assert weighted_sum(means, terms) == (0.5, 0.0)
 

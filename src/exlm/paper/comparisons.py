@@ -7,7 +7,8 @@ from statistics import variance
 from typing import Any
 
 from exlm.paper.display import CLAIMS, DIGITS, DISPLAY, METHODS, Model, Row, title
-from exlm.paper.groups import Means, RunGroup
+from exlm.paper.groups import RunGroup
+from exlm.paper.means import Means
 from exlm.paper.page import Table
 from exlm.paper.tables import as_table, mean_entries, model_row
 from exlm.pretrain.run import SMALLEST_TIE
@@ -26,32 +27,35 @@ def worth_table(groups: Sequence[RunGroup]) -> Table:
                 rows += _gain(group, exlm, [quantity], sign=-1, digits=3)
             tasks = group.shared_tasks([exlm, Model("mlm-plus-plus", 1, exlm.p)])
             rows += _gain(group, exlm, tasks, sign=1, digits=2)
-    columns = ["model", "score", *_COMPARED, "ExLM better by", "interval", "ahead", "cost"]
-    return as_table("worth", [*columns, "seeds", "runs"], rows)
+    return as_table("worth", rows)
 
 
 def _gain(group: RunGroup, exlm: Model, quantities: list[str], sign: int, digits: int) -> list[Row]:
     """A row that says by how much ExLM is better than MLM++; none if one of them has no such
     quantities. `sign` is -1 where lower is better."""
     plus = Model("mlm-plus-plus", 1, exlm.p)
-    row = model_row(group, exlm, {_COMPARED[0]: quantities}, group.means)
-    row |= mean_entries(plus, {_COMPARED[1]: quantities}, group.means)
-    if any(row[method] is None for method in _COMPARED):
+    means = mean_entries(exlm, {_COMPARED[0]: quantities}, group.means)
+    means |= mean_entries(plus, {_COMPARED[1]: quantities}, group.means)
+    if any(means[method] is None for method in _COMPARED):
         return []
     gain, error = weighted_sum(group.means, [(sign, exlm, quantities), (-sign, plus, quantities)])
     interval = None
     if error is not None:
         interval = f"{gain - 2 * error:+.{digits}f} to {gain + 2 * error:+.{digits}f}"
     hours = group.means.by_model([exlm, plus], "training/hours")
-    row |= {
+    runs = model_row(group, exlm, {}, group.means)
+    row = {
         "group": group.label,
         "digits": digits,
         "model": exlm.description,
         "score": ", ".join(map(title, quantities)),
+        **means,
         "ExLM better by": gain,
         "interval": interval,
         "ahead": decide(gain, error, *_COMPARED),
         "cost": hours[exlm][0] / hours[plus][0],
+        "seeds": runs["seeds"],
+        "runs": runs["runs"],
     }
     return [row]
 
@@ -67,7 +71,7 @@ def claims_table(groups: Sequence[RunGroup]) -> Table:
             if terms and frozenset(terms) not in meanings:
                 meanings.add(frozenset(terms))
                 rows += _claim_row(group, claim, terms)
-    return as_table("claims", ["claim", "our runs", "numbers"], rows, count=len(rows))
+    return as_table("claims", rows, count=len(rows))
 
 
 def _terms(group: RunGroup, claimed: Sequence[dict[str, Any]]) -> list[Term]:

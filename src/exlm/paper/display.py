@@ -23,8 +23,13 @@ def yaml_content(name: str) -> dict[str, Any]:
 CLAIMS: dict[str, list[dict[str, Any]]] = yaml_content("claims.yaml")
 TEXTS = yaml_content("texts.yaml")
 DISPLAY = yaml_content("display.yaml")
+COMPARABLE = yaml_content("comparable.yaml")
 CURVES: dict[str, str] = DISPLAY["curves"]
-METHODS: dict[str, str] = DISPLAY["methods"]
+METHODS: dict[str, str] = {name: entry["title"] for name, entry in DISPLAY["methods"].items()}
+# By method, the settings that tell its architecture from others; MLM++ has none.
+SWITCHES: dict[str, dict[str, str]] = {
+    name: entry["switches"] for name, entry in DISPLAY["methods"].items() if "switches" in entry
+}
 HELD_OUT: dict[str, dict[str, Any]] = DISPLAY["held_out"]
 TITLES: dict[str, str] = DISPLAY["titles"]
 # By the title of a column, the digits after the decimal point; others have 1.

@@ -14,9 +14,10 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from exlm.paper.display import CURVES, DIGITS, DISPLAY, TEXTS, Model, Row, as_text, percent, title
+from exlm.paper.display import CURVES, DIGITS, DISPLAY, TEXTS, Model, as_text, percent, title
 from exlm.paper.groups import RunGroup
 from exlm.paper.page import Drawing
+from exlm.paper.pretrainings import Pretraining
 from exlm.storage.files import read_log
 
 POINTS = 100  # of a curve, about; few, so that the files stay small
@@ -188,10 +189,10 @@ def _training_curves(
     return [_figure(name, group, plot)]
 
 
-def _mean_log(runs: Sequence[Row], over_hours: bool) -> pd.DataFrame:
+def _mean_log(runs: Sequence[Pretraining], over_hours: bool) -> pd.DataFrame:
     """The logs of a model, as means over its seeds: a row per update or hour, a column for each
     of CURVES. All updates of a run are taken as equally long."""
-    log = pd.DataFrame([line for run in runs for line in read_log(run["path"] / "log.jsonl")])
+    log = pd.DataFrame([line for run in runs for line in read_log(run.path / "log.jsonl")])
     if log.empty:
         return log
     # A loss is logged under the name of its objective, in earlier runs as `loss`.
@@ -200,5 +201,5 @@ def _mean_log(runs: Sequence[Row], over_hours: bool) -> pd.DataFrame:
     means = log.groupby("step").mean(numeric_only=True)
     means = means.reindex(columns=list(CURVES)).dropna(axis=1, how="all")
     if over_hours:
-        means.index *= fmean(run["hours"] / run["steps"] for run in runs)
+        means.index *= fmean(run.hours / run.steps for run in runs)
     return means

@@ -1,11 +1,12 @@
 """The command `exlm report`: all fine-tunings beside their baselines; and if there are runs of the
 paper's experiments, its tables and figures, beside the paper's numbers.
 
-`find_runs` (runs.py) reads all runs, with their numbers, as rows (finished_runs.py). `group_runs`
-(groups.py) puts runs that can be compared into groups. In a group, runs belong to a `Model`
-(display.py), by what the experiments vary; `Means` has its numbers as means over seeds. Of these,
-tables.py makes tables, and comparisons.py those that decide; figures.py draws figures, and page.py
-writes all of it."""
+`find_runs` (runs.py) reads all runs: a `Pretraining` (pretrainings.py) of each pre-trained model,
+and a `TaskResult` (task_results.py) of each fine-tuning or baseline. `group_runs` (groups.py) puts
+runs that can be compared into groups. In a group, runs belong to a `Model` (display.py), by what
+the experiments vary; `Means` (means.py) has its numbers as means over seeds. Of these, tables.py
+makes tables, and comparisons.py those that decide; figures.py draws figures, and page.py writes all
+of it."""
 
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
@@ -15,11 +16,12 @@ from typing import Any
 from exlm.errors import InputError
 from exlm.paper import tables
 from exlm.paper.comparisons import claims_table, worth_table
-from exlm.paper.display import MAIN_TABLES, Model, Row, wording
+from exlm.paper.display import MAIN_TABLES, Model, wording
 from exlm.paper.figures import cost_curves, entropy_bars, repeated_figures, sweep_curves
 from exlm.paper.groups import RunGroup, group_runs
 from exlm.paper.page import Drawing, Section, Table, write_report
 from exlm.paper.runs import DAMAGED, Runs, find_runs
+from exlm.paper.task_results import TaskResult
 
 EXPLORE = (
     'exlm explore "RUN" "This is [MASK], and I\'m very [MASK] to see this." --output "RUN/case.svg"'
@@ -41,7 +43,7 @@ def report(runs: list[str], output: str = "report") -> None:
     all_runs = find_runs(runs)
     groups = group_runs(all_runs)
     left_out = tables.left_out_table(all_runs, groups)
-    mine = _section("mine", [tables.mine_table(all_runs)])
+    mine = _section("mine", [tables.ranking_table(all_runs)])
     lists = _section("runs", [tables.runs_table(groups, all_runs), left_out])
     experiments = _experiments(all_runs, groups)
     if any(section.blocks for section in experiments):
@@ -149,7 +151,7 @@ def _main_section(name: str, groups: Sequence[RunGroup], runs: Runs) -> Section:
     if not tuned:
         return _section(name, [], start)
     scored = _data_and_rows(run for group in tuned for run in group.finetunings)
-    of_tasks = [run for run in runs.baselines if run["task"] in tasks]
+    of_tasks = [run for run in runs.baselines if run.task in tasks]
     baselines = [run for run in of_tasks if scored & _data_and_rows([run])]
     table = tables.main_table(name, tuned, baselines)
     missing = []
@@ -161,15 +163,15 @@ def _main_section(name: str, groups: Sequence[RunGroup], runs: Runs) -> Section:
     return _section(name, [table], start, missing)
 
 
-def _data_and_rows(runs: Iterable[Row]) -> set[tuple[str, Any]]:
+def _data_and_rows(runs: Iterable[TaskResult]) -> set[tuple[str, Any]]:
     """What runs scored, in two ways: their headings with their data, and with the rows of these."""
-    return {(run["heading"], run[entry]) for run in runs for entry in ("data", "rows_sha256")}
+    return {(run.heading, scored) for run in runs for scored in (run.data, run.rows_sha256)}
 
 
 def _lacking_tasks(group: RunGroup, tasks: Sequence[str]) -> list[str]:
     """The tasks on which not every run of a main table was fine-tuned."""
-    tuned = {(run["pretraining"], run["task"]) for run in group.finetunings}
-    ids = [run["id"] for model in tables.main_models(group) for run in group.runs_of(model)]
+    tuned = {(run.pretraining, run.task) for run in group.finetunings}
+    ids = [run.id for model in tables.main_models(group) for run in group.runs_of(model)]
     return [task for task in tasks if any((run_id, task) not in tuned for run_id in ids)]
 
 
@@ -189,17 +191,17 @@ def _cases(groups: Sequence[RunGroup]) -> list[Drawing]:
     figures = []
     for group in groups:
         for run in group.runs:
-            drawing = run["path"] / "case.svg"
+            drawing = run.path / "case.svg"
             if drawing.is_file():
-                model = f"{run['model'].description}, seed {run['seed']}"
-                caption = f"{model}, run {run['id']} ({group.label})."
-                figures.append(Drawing(f"case-{run['id']}", caption, drawing.read_bytes()))
+                model = f"{run.model.description}, seed {run.seed}"
+                caption = f"{model}, run {run.id} ({group.label})."
+                figures.append(Drawing(f"case-{run.id}", caption, drawing.read_bytes()))
     return figures
 
 
 def _analyze(experiment: str, groups: Sequence[RunGroup]) -> str:
     """The command of an experiment, with the recipe beside the largest group's runs, if any."""
     runs = groups[0].runs if groups else []
-    recipes = [run["study"] / "recipe.yaml" for run in runs if run["study"]]
+    recipes = [run.study / "recipe.yaml" for run in runs if run.study]
     recipe = next((quote(str(path)) for path in recipes if path.is_file()), "RECIPE")
     return f"exlm analyze {experiment} {recipe}"
