@@ -8,10 +8,9 @@ from exlm.model.objectives import CTC, OBJECTIVES, VanillaMLM
 from exlm.paper.analyze import Space
 from exlm.paper.display import Model
 from exlm.paper.groups import group_runs
-from exlm.paper.report import report
 from exlm.paper.runs import find_runs
 from tests.paper.fake_runs import efficiency, pretraining
-from tests.paper.reports import only_group, read_csv
+from tests.paper.reports import only_group, read_csv, report_table
 
 
 @pytest.mark.parametrize(
@@ -49,8 +48,7 @@ def test_mlm_plus_plus_has_the_updates_closest_to_the_measured_cost(tmp_path):
     pretraining(study, "pretrain/plus/seed-0", objective="mlm", steps=160)
     pretraining(study, "pretrain/plus/seed-1", objective="mlm", steps=160, seed=1)
     pretraining(study, "pretrain/long/seed-0", objective="mlm", steps=190)
-    report([str(tmp_path)], str(tmp_path / "out"))
-    rows = {row["model"]: row for row in read_csv(tmp_path / "out" / "tables" / "ablations.csv")}
+    rows = {row["model"]: row for row in report_table(tmp_path, "ablations")}
     assert (
         len(rows["Vanilla MLM++"]["runs"].split()) == 2
         and rows["Vanilla MLM++"]["updates"] == "160"
@@ -101,8 +99,7 @@ def test_each_mask_ratio_has_its_own_mlm_plus_plus(tmp_path):
 def test_a_second_run_of_a_seed_is_left_out(tmp_path):
     pretraining(tmp_path, "a", max_position_embeddings=128)
     pretraining(tmp_path, "b", max_position_embeddings=256)
-    report([str(tmp_path)], str(tmp_path / "out"))
-    (row,) = read_csv(tmp_path / "out" / "tables" / "left-out.csv")
+    (row,) = report_table(tmp_path, "left-out")
     assert (
         row["why"] == "another run has its seed" and row["what"] == "ExLM, k = 4, p = 15%, seed 0"
     )
@@ -125,8 +122,7 @@ def test_groups_are_kept_apart_and_labelled_apart(tmp_path, change):
     first, second = group_runs(find_runs([str(tmp_path)]))
     assert first.label != second.label
     pretraining(tmp_path, "c", objective="mlm", **change)
-    report([str(tmp_path)], str(tmp_path / "out"))
-    groups = {row["group"] for row in read_csv(tmp_path / "out" / "tables" / "runs.csv")}
+    groups = {row["group"] for row in report_table(tmp_path, "runs")}
     assert len(groups) == 2
 
 
@@ -153,8 +149,7 @@ def test_a_vanilla_mlm_is_compared_with_every_prior_and_expansion_of_exlm(tmp_pa
     assert [{model.method for model in group.models} for group in found] == [{"exlm", "mlm"}] * 2
     assert [len(group.runs) for group in found] == [3, 2]
     assert found[1].label == f"{found[0].label} · {words}"
-    report([str(tmp_path)], str(tmp_path / "out"))
-    assert len(read_csv(tmp_path / "out" / "tables" / "runs.csv")) == 4
+    assert len(report_table(tmp_path, "runs")) == 4
 
 
 def test_what_has_no_links_stands_beside_all_priors_and_repeated_tokens_stand_once(tmp_path):
@@ -176,8 +171,7 @@ def test_an_objective_that_the_paper_does_not_have_keeps_its_name(tmp_path, monk
     monkeypatch.setitem(OBJECTIVES, "electra", CTC)
     for objective in ("mlm", "exlm", "electra"):
         pretraining(tmp_path, objective, objective=objective)
-    report([str(tmp_path)], str(tmp_path / "out"))
-    names = {row["what"] for row in read_csv(tmp_path / "out/tables/runs.csv")}
+    names = {row["what"] for row in report_table(tmp_path, "runs")}
     assert names == {"Vanilla MLM", "ExLM, k = 4", "electra, k = 4"}
     assert read_csv(tmp_path / "out" / "tables" / "ablations.csv")[-1]["model"] == "electra"
 

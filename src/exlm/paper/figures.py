@@ -24,7 +24,7 @@ POINTS = 100  # of a curve, about; few, so that the files stay small
 COLOURS = ["#3b7dd8", "#e07b39", "#2fa36b", "#a05fc4", "#c7a72c", "#d1495b"]
 COLOURS += ["#1f9fa6", "#8c5a3c", "#6b7280", "#e377c2"]
 # As a decorator, it changes the style inside that function only.
-styled = matplotlib.rc_context(DISPLAY["style"])
+with_style = matplotlib.rc_context(DISPLAY["style"])
 
 
 def _figure(name: str, group: RunGroup, plot: Figure) -> Drawing:
@@ -37,7 +37,7 @@ def _figure(name: str, group: RunGroup, plot: Figure) -> Drawing:
     return Drawing(name, caption, svg.getvalue(), png.getvalue())
 
 
-@styled
+@with_style
 def repeated_figures(group: RunGroup) -> list[Drawing]:
     """The figures of Repeated MLM: heat maps by p and r, and training curves."""
     grid = group.grid()
@@ -92,7 +92,7 @@ def _heat_map(
     axis.spines[:].set_visible(False)
 
 
-@styled
+@with_style
 def entropy_bars(group: RunGroup) -> list[Drawing]:
     """Bars by mask ratio: filled ones are the marginal entropy, hatched ones that per state."""
     models = group.sweep()
@@ -130,7 +130,7 @@ def entropy_bars(group: RunGroup) -> list[Drawing]:
     return [_figure("entropy", group, plot)]
 
 
-@styled
+@with_style
 def sweep_curves(group: RunGroup) -> list[Drawing]:
     """Training curves of ExLM and the vanilla MLM at the same mask ratios."""
     labels = {model: model.label for model in group.sweep()}
@@ -138,7 +138,7 @@ def sweep_curves(group: RunGroup) -> list[Drawing]:
     return _training_curves("sweep-curves", group, labels, shown)
 
 
-@styled
+@with_style
 def cost_curves(group: RunGroup) -> list[Drawing]:
     """Joint perplexity over the hours of training, at the mask ratios that have MLM++."""
     ratios = {model.p for model in group.select("mlm-plus-plus")}

@@ -9,14 +9,13 @@ from collections.abc import Iterable, Sequence
 from statistics import fmean, mode
 
 from exlm.paper.analyze import Space
-from exlm.paper.display import METHODS, Model
+from exlm.paper.display import METHODS, MLMS, Model
 from exlm.paper.means import Means
 from exlm.paper.pretrainings import USUAL_VALUES, Numbers, Pretraining
 from exlm.paper.runs import Runs, StepCost
 from exlm.paper.task_results import TaskResult
 from exlm.tasks.rows.datasets import GLUE, MOLECULENET
 
-_ABLATIONS = [method for method in METHODS if method not in ("mlm", "mlm-plus-plus", "exlm")]
 TASKS = (*GLUE, "squad2", *MOLECULENET)  # in the paper's order
 
 
@@ -97,7 +96,8 @@ def _base_ratio(models: Iterable[Model]) -> float:
 
 def _base_states(models: Iterable[Model]) -> int:
     """The k of most ablations; without any 4, as in the paper, or else the largest."""
-    counts = Counter(model.k for model in models if model.method in _ABLATIONS)
+    methods = METHODS.keys() - {*MLMS, "exlm"}
+    counts = Counter(model.k for model in models if model.method in methods)
     states = {model.k for model in models if model.k > 1}
     return max(states, key=lambda k: (counts[k], k == 4, k), default=4)
 
@@ -121,43 +121,46 @@ def _compared_finetunings(
 
 
 def group_runs(all_runs: Runs) -> list[RunGroup]:
-    """The groups of all pre-trainings, the largest first.
+    """The groups of all pre-trainings, the largest first. Equal labels get the settings that
+    differ; hashes are shortened."""
+    runs_by_label = defaultdict(list)
+    for runs in _comparable_runs(all_runs):
+        runs_by_label[_label(runs)].append(runs)
+    groups = []
+    for label, same_label in runs_by_label.items():
+        shared = frozenset.intersection(*(runs[0].settings for runs in same_label))
+        for runs in same_label:
+            different = sorted(runs[0].settings - shared)
+            phrases = [label, *(f"{name} = {value[:16]}" for name, value in different)]
+            groups.append(RunGroup(" · ".join(phrases), runs, all_runs.finetunings))
+    return sorted(groups, key=lambda group: (-len(group.runs), group.label))
 
-    A kind of runs has the same settings, updates and `exlm_only`. Each kind makes a group: its own
-    runs, those that agree in the fewer `exlm_only` that they use, such as MLMs, and MLM++. A group
-    that is part of another is left out. Only runs on repeated tokens, with which no ExLM is
-    compared, are in a single group, that of the most frequent kind. If runs of a model share a
-    seed, the lowest id is used."""
+
+def _comparable_runs(all_runs: Runs) -> list[list[Pretraining]]:
+    """The runs of each group.
+
+    Runs of a group have the same settings and updates; only MLM++ has more updates. Of `exlm_only`,
+    an MLM uses few settings: it is in every group that agrees in those that it uses. Only MLMs on
+    repeated tokens, with which no ExLM is compared, are in a single group. If runs of a model
+    share a seed, the lowest id is used."""
     runs = sorted(all_runs.pretrainings, key=lambda run: (run.steps, run.seed, run.id))
     kinds = Counter((run.settings, run.steps, run.exlm_only) for run in runs)
     groups: dict[frozenset[str], list[Pretraining]] = {}  # by the ids of their runs
     for (settings, steps, exlm_only), _ in kinds.most_common():
-        wider = [kind for kind in kinds if kind[:2] == (settings, steps) and exlm_only < kind[2]]
-        if wider:
-            continue  # the groups of these have all runs of this kind
+        similar_kinds = [other for *shared, other in kinds if shared == [settings, steps]]
+        if any(exlm_only < other for other in similar_kinds):
+            continue  # such as MLMs: they are in the groups of the runs that use more settings
         similar = [run for run in runs if run.settings == settings and run.exlm_only <= exlm_only]
         group = _members(similar, steps, all_runs.costs, grouped=set().union(*groups))
         groups[frozenset(run.id for run in group)] = group
-    by_label = defaultdict(list)
-    for ids, group in groups.items():
-        if not any(ids < other for other in groups):
-            by_label[_label(group)].append(group)
-    labelled = []
-    for label, same_label in by_label.items():
-        shared = frozenset.intersection(*(group[0].settings for group in same_label))
-        for group in same_label:
-            # Hashes are shortened.
-            different = sorted(group[0].settings - shared)
-            phrases = [label, *(f"{name} = {value[:16]}" for name, value in different)]
-            labelled.append(RunGroup(" · ".join(phrases), group, all_runs.finetunings))
-    return sorted(labelled, key=lambda group: (-len(group.runs), group.label))
+    return [group for ids, group in groups.items() if not any(ids < other for other in groups)]
 
 
 def _members(
     similar: Sequence[Pretraining], steps: int, costs: Iterable[StepCost], grouped: set[str]
 ) -> list[Pretraining]:
-    """Of similar runs those with so many updates and MLM++, without those on repeated tokens that
-    are `grouped` already."""
+    """Of similar runs those with so many updates, and MLM++. Runs on repeated tokens are left out
+    if they are `grouped` already."""
     plus_updates = _plus_updates(similar, steps, costs)
     by_seed: dict[tuple[Model, int], Pretraining] = {}
     for run in similar:

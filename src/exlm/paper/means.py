@@ -51,10 +51,10 @@ class Means:
         seeds = self._seeds(model, quantity)
         if len(seeds) > 1:
             return fmean(values), stdev(seeds)
-        errors = self._seeds(model, HELD_OUT.get(quantity, {}).get("error"))
+        errors = self._seeds(model, HELD_OUT.get(quantity, {}).get("error", ""))
         return fmean(values), errors[0] if errors else None
 
-    def _seeds(self, model: Model, quantity: str | None) -> list[float]:
+    def _seeds(self, model: Model, quantity: str) -> list[float]:
         """The numbers of all seeds of all runs."""
         seeds = []
         for numbers in self._numbers[model].values():

@@ -33,17 +33,14 @@ class Pretraining:
     ValueError: the file is damaged; InputError: a setting is unknown.
 
     Attributes:
-        id: the hash of its identity, as the report shows it.
-        path: its directory.
-        first_path: the directory that it was written to, if it was moved since.
+        id: the first digits of the hash of its identity.
+        path, first_path: its directory, now and when it was written.
         study: the directory of the analysis that it belongs to, if any.
-        device: what it was computed on.
-        seed, seeds: its seed, by itself and as a list.
-        steps, hours: the updates and the hours of its training.
-        parameters, corpus, size, tokens_per_batch: what the label of its group says of it.
+        seeds: a list of its `seed`.
+        steps: the number of updates.
         model: which of the models that the experiments compare it is.
-        settings: names and values, in JSON, of the settings that comparable runs share.
-        exlm_only: names and values of those settings that it uses and an MLM may lack.
+        settings: the settings that comparable runs share, with their values in JSON.
+        exlm_only: those that it uses and an MLM may lack, with their values.
         numbers: its hours, and its numbers on held-out data.
         result: the most important of these, in words.
         weights: the SHA-256 of its weights, if it is known."""
@@ -54,11 +51,6 @@ class Pretraining:
         recipe = content["recipe"]
         data = recipe["data"]
         identity = content["identity"]
-        names = {entry.name for entry in fields(ArchitectureConfig)} & recipe["model"].keys()
-        architecture = ArchitectureConfig(**{name: recipe["model"][name] for name in names})
-        low, high = share_bounds(data["mask_ratio"])
-        held_out = held_out_numbers(path, {"evaluation": content["evaluation"]})
-        listed = [name for name in DISPLAY["listed"] if name in held_out]
         studies = (parent.parent for parent in path.parents if parent.name == "pretrain")
         self.id = short_hash(identity)
         self.path = path
@@ -69,16 +61,23 @@ class Pretraining:
         self.seeds = [self.seed]
         self.steps = int(recipe["train"]["steps"])
         self.hours = float(content["training_seconds"]) / 3600
-        self.parameters = int(content["parameters"])
         self.corpus = corpus_name(data["corpus"])
-        self.size = f"{architecture.num_hidden_layers} layers × {architecture.hidden_size}"
         self.tokens_per_batch = int(data["tokens_per_batch"])
+
+        # The model
+        names = {entry.name for entry in fields(ArchitectureConfig)} & recipe["model"].keys()
+        architecture = ArchitectureConfig(**{name: recipe["model"][name] for name in names})
+        low, high = share_bounds(data["mask_ratio"])
+        self.size = f"{architecture.num_hidden_layers} layers × {architecture.hidden_size}"
+        self.parameters = int(content["parameters"])
         self.model = Model(
             method=method_of(architecture),
             k=architecture.states_per_mask,
             p=(low + high) / 2,
             r=int(data.get("repeat", 1)),
         )
+
+        # What decides whether runs are compared
         shared = identity.keys() - {*COMPARABLE["exlm_only"], *COMPARABLE["varied"]}
         settings = {name: identity[name] for name in shared}
         if low < high:
@@ -86,6 +85,9 @@ class Pretraining:
             settings["data.mask_ratio"] = (low, high)
         self.settings = frozenset((name, json.dumps(value)) for name, value in settings.items())
         self.exlm_only = _exlm_only(architecture, identity)
+
+        held_out = held_out_numbers(path, {"evaluation": content["evaluation"]})
+        listed = [name for name in DISPLAY["listed"] if name in held_out]
         self.numbers: Numbers = {"training/hours": [self.hours], **held_out}
         self.result = ", ".join(f"{title(name)} {held_out[name][0]:.2f}" for name in listed)
 
@@ -99,10 +101,8 @@ class Pretraining:
 def method_of(architecture: ArchitectureConfig) -> str:
     """The method with the most switches of those that an architecture has, or the name of an
     objective that the paper does not have."""
-    methods = []
-    for method, switches in SWITCHES.items():
-        if switches.items() <= vars(architecture).items():
-            methods.append(method)
+    has = vars(architecture).items()
+    methods = [method for method, switches in SWITCHES.items() if switches.items() <= has]
     return max(methods, key=lambda method: len(SWITCHES[method]), default=architecture.objective)
 
 
@@ -127,7 +127,7 @@ def held_out_numbers(_: Path, content: Json) -> Numbers:
         # The entropy is null if every token had a visible copy.
         if by_place.get(quantity) is not None:
             numbers[quantity] = [entry.get("factor", 1) * float(by_place[quantity])]
-            error = entry.get("error")
+            error = entry.get("error", "")
             if by_place.get(error) is not None:
                 numbers[error] = [by_place[error]]
     return numbers

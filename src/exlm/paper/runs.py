@@ -123,23 +123,21 @@ def _step_cost(path: Path, content: Json) -> StepCost:
     layers = content.get("recipe", {}).get("model", {}).get("expanded_layers", "all")
     exlm = f"ExLM, k = {content['num_states']}, expanded layers: {layers}"
     quartiles = "{:.2f}–{:.2f}".format(*content["ratio_quartiles"])
-    rows: list[Row] = []
-    for name, title, ratio, its_quartiles in (
-        ("mlm", METHODS["mlm"], 1.0, ""),
-        ("exlm", exlm, content["ratio"], quartiles),
-    ):
+
+    def row(name: str, model: str, ratio: float, quartiles: str) -> Row:
         step = content["models"][name]
-        row = {
+        return {
             "group": f"ours: {path}, {setting}, {device_of(content)}",
-            "model": title,
+            "model": model,
             "ms per step": 1000 * step["seconds_per_step"],
             "tokens per second": round(step["tokens_per_second"]),
             "memory, GB": step["peak_memory_bytes"] / 1e9,
             "times MLM": ratio,
-            "quartiles": its_quartiles,
+            "quartiles": quartiles,
             "clock": content["clock"],
         }
-        rows.append(row)
+
+    rows = [row("mlm", METHODS["mlm"], 1.0, ""), row("exlm", exlm, content["ratio"], quartiles)]
     return StepCost(path, content["ratio"], rows)
 
 
@@ -159,10 +157,11 @@ def _pretraining_of(result: TaskResult, pretrainings: Sequence[Pretraining]) -> 
     if result.model_path is None:
         return None
     checksum = result.model_sha256
-    same_weights = [run.id for run in pretrainings if checksum and run.weights == checksum]
-    same_path = []
+    for run in pretrainings:
+        if checksum and run.weights == checksum:
+            return run.id
     for run in pretrainings:
         are_recorded = checksum and run.weights
         if not are_recorded and result.model_path in (run.path, run.first_path):
-            same_path.append(run.id)
-    return next(iter(same_weights + same_path), None)
+            return run.id
+    return None

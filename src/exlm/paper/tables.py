@@ -13,8 +13,9 @@ from exlm.paper.display import (
     HELD_OUT,
     MAIN_TABLES,
     METHODS,
+    MLMS,
     PAPER_COST,
-    PRINTED,
+    PAPER_SCORES,
     SWEEP,
     Model,
     Row,
@@ -139,10 +140,10 @@ def experiment_table(name: str, group: RunGroup) -> tuple[Table, list[Model]]:
     means |= {title(name): [name] for name in experiment["quantities"]}
     needed = [title(name) for name in (experiment["quantities"][0], *tasks)]
     rows = []
-    lacking = []
+    missing = []
     for model in EXPERIMENT_MODELS[name](group):
         row = model_row(group, model, means, group.means)
-        printed = PRINTED.get(model, [])
+        printed = PAPER_SCORES.get(model, [])
         if name == "ablations":
             row["model"] = model.title  # k and p stand in the title of the table
             printed = ABLATIONS.get(model.method, [])
@@ -150,7 +151,7 @@ def experiment_table(name: str, group: RunGroup) -> tuple[Table, list[Model]]:
         rows.append(row)
         is_made = model.method in METHODS  # by `exlm analyze`
         if is_made and any(row[column] is None for column in needed):
-            lacking.append(model)
+            missing.append(model)
     table = as_table(
         name,
         rows,
@@ -160,26 +161,25 @@ def experiment_table(name: str, group: RunGroup) -> tuple[Table, list[Model]]:
         ratio=percent(group.base_ratio),
         states=group.base_states,
     )
-    return table, lacking
+    return table, missing
 
 
-def _ablations(group: RunGroup) -> list[Model]:
+def _ablation_models(group: RunGroup) -> list[Model]:
     """ExLM with and without its parts, and the MLM; none if there is only one method."""
     k, p = group.base_states, group.base_ratio
     ours = {model for model in group.models if model.p == p and model.r == 1 and model.k in (1, k)}
     if len(ours) < 2:
         return []
-    mlms = ("mlm", "mlm-plus-plus")
-    papers = {Model(method, 1 if method in mlms else k, p) for method in ABLATIONS}
+    papers = {Model(method, 1 if method in MLMS else k, p) for method in ABLATIONS}
     return sorted(ours | papers, key=lambda model: model.place)
 
 
-def _sweep(group: RunGroup) -> list[Model]:
+def _sweep_models(group: RunGroup) -> list[Model]:
     """Each p and k (1: the vanilla MLM); none unless two models are of ExLM."""
     return _in_order({*group.sweep(), *SWEEP}) if len(group.select("exlm")) > 1 else []
 
 
-def _with_entropy(group: RunGroup) -> list[Model]:
+def _entropy_models(group: RunGroup) -> list[Model]:
     """ExLM and the vanilla MLM; none unless there is the entropy of an ExLM."""
     entropies = group.means.by_model(group.select("exlm"), "entropy/mean")
     return _in_order(group.sweep()) if entropies else []
@@ -192,9 +192,9 @@ def _in_order(models: Iterable[Model]) -> list[Model]:
 # By experiment, the models that stand in its table
 EXPERIMENT_MODELS: dict[str, Callable[[RunGroup], list[Model]]] = {
     "repeated-mlm": RunGroup.grid,
-    "ablations": _ablations,
-    "sweep": _sweep,
-    "entropy": _with_entropy,
+    "ablations": _ablation_models,
+    "sweep": _sweep_models,
+    "entropy": _entropy_models,
 }
 
 
@@ -218,16 +218,12 @@ def ranking_table(runs: Runs) -> Table:
     for heading, same_rows in _by_heading([*runs.finetunings, *runs.baselines]):
         differs = pd.DataFrame([run.options for run in same_rows]).nunique() > 1
         for run in sorted(same_rows, key=lambda run: -goodness(run.mean, run.metric)):
-            options = [
-                f"{name} = {value}"
-                for name, value in run.options.items()
-                if value and differs[name]
-            ]
+            options = [name for name, value in run.options.items() if value and differs[name]]
             row = {
                 "group": heading,
                 "digits": run.digits,
                 "model": run.source,
-                "settings": ", ".join(options),
+                "settings": ", ".join(f"{name} = {run.options[name]}" for name in options),
                 "score": run.mean,
                 "score" + SPREAD: spread(run.scores),
                 "interval": run.interval,
@@ -295,8 +291,9 @@ def _run_row(group: str, kind: str, what: str, run: Pretraining | TaskResult) ->
         "run": run.id,
         "kind": kind,
         "what": what,
-        # what only a pre-training has
-        **dict.fromkeys(("p, %", "r", "updates"), ""),
+        "p, %": "",  # this and what else is empty only a pre-training has
+        "r": "",
+        "updates": "",
         "seeds": " ".join(map(str, run.seeds)),
         "result": run.result,
         "hours": "",

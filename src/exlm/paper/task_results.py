@@ -17,17 +17,13 @@ class TaskResult:
     is damaged.
 
     Attributes:
-        id: the hash of its settings and seeds, as the report shows it.
-        path: its directory.
-        device: what it was computed on.
-        seeds: its seeds.
+        id: the first digits of the hash of its settings and seeds.
         grid_cell: the best hyper-parameters of its grid.
         task: what the report calls its data.
-        metric, in_percent, digits: its own metric, and how scores are shown.
-        numbers: of the reported part (test, or else valid) all metrics, and of the others its own.
-        scores: those numbers that are called as the task, one for each seed.
+        numbers: of the reported part (test, or else valid) all metrics, of the others its `metric`.
+        scores: those numbers that are called as the task.
         interval: the bounds of the score, "" where one is not defined or not recorded.
-        rows: how many rows were scored, and how many of them the training had.
+        rows: how many rows were scored, and how many of them the training of each seed had.
         departures: how its data differ from the published ones.
         heading: what was scored: task, part, metric, and the settings that choose the rows.
         data: the SHA-256 of its data: one, or of questions one for each part.
@@ -35,11 +31,9 @@ class TaskResult:
         rows_scored: how many these are, for each seed if the seeds scored other rows.
         comparison: what fine-tunings have in common that are compared, in JSON.
         options: its settings as text, "" where one is null.
-        is_baseline: whether it is one.
-        source: the model that it is from, or the baseline, in words.
-        model_path: the directory of the pre-trained model, None of random weights.
-        model_sha256: the SHA-256 of the weights of that, if it is recorded.
-        pretraining: the id of the pre-training that left them, if it was found."""
+        source: the baseline, or the model that it began with, in words.
+        model_path, model_sha256: the directory of that (None: random weights), and its weights.
+        pretraining: the id of the pre-training that made it, if it was found."""
 
     pretraining: str | None = None
 
@@ -48,17 +42,18 @@ class TaskResult:
         task_settings = settings["task"]
         seed_results: list[Json] = content["runs"]
         seed_settings = seed_results[0]["settings"]
-        # Earlier versions have only the columns that a user named.
-        columns = seed_results[0].get("label_columns") or task_settings.get("label_columns")
-        part = "test" if "test" in content else "valid"
-        split = task_settings.get("split")
-        is_questions = task_settings.get("task_type") == "question_answering"
-        task = file_task(task_settings["dataset"], columns)
         self.id = short_hash([seed_settings, content["seeds"], content["best"]])
         self.path = path
         self.device = device_of(content)
         self.seeds: list[int] = content["seeds"]
         self.grid_cell = content["best"] or "one setting"
+
+        # The task and its scores
+        # Earlier versions have only the columns that a user named.
+        columns = seed_results[0].get("label_columns") or task_settings.get("label_columns")
+        part = "test" if "test" in content else "valid"
+        is_questions = task_settings.get("task_type") == "question_answering"
+        task = file_task(task_settings["dataset"], columns)
         self.task = f"data set {task}" if task in DISPLAY["column_names"] else task
         self.metric = str(content["metric"])
         self.in_percent = is_questions or is_share(self.metric)
@@ -66,19 +61,24 @@ class TaskResult:
         self.numbers = _numbers(content, self.task, part, is_questions)
         self.scores = self.numbers.get(self.task, [])
         self.interval = _interval(content, part, _factor(self.metric, is_questions), self.digits)
-        self.rows = _rows_in_words(content, part)
-        self.departures: list[str] = settings.get("departures") or []
+
+        # The rows that were scored, and what decides whether scores are compared
+        split = task_settings.get("split")
         unit = ", %" if self.in_percent else ""
-        scored = f"{title(self.task)}: {part} {self.metric}{unit}, split {split or 'parts'}"
-        self.heading = ", ".join([scored, *_row_settings(task_settings, self.task, columns)])
+        heading = f"{title(self.task)}: {part} {self.metric}{unit}, split {split or 'parts'}"
+        self.heading = ", ".join([heading, *_row_settings(task_settings, self.task, columns)])
+        self.rows = _rows_in_words(content, part)
+        self.rows_scored = _rows_scored(seed_results, part, split)
+        self.departures: list[str] = settings.get("departures") or []
         checksums = settings.get("data_sha256")
         by_part = checksums if isinstance(checksums, dict) else {"all": checksums}
         self.data = tuple(checksum or "unknown" for checksum in by_part.values())
         rows = [seed.get("rows_sha256", {}).get(part) for seed in seed_results]
         self.rows_sha256 = " ".join(self.data if None in rows else dict.fromkeys(rows))
-        self.rows_scored = _rows_scored(seed_results, part, split)
         self.comparison = _comparison(content, self.data)
         self.options = _options(seed_settings)
+
+        # The model
         self.is_baseline = bool(settings.get("baseline"))
         self.source = _source(settings)
         self.model_path = None if settings.get("from_scratch") else Path(settings.get("model", ""))
