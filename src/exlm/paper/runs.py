@@ -122,7 +122,7 @@ def _step_cost(path: Path, content: Json) -> StepCost:
     setting = f"p = {percent(content['mask_ratio'])}, {content['pairs']} pairs"
     layers = content.get("recipe", {}).get("model", {}).get("expanded_layers", "all")
     exlm = f"ExLM, k = {content['num_states']}, expanded layers: {layers}"
-    quartiles = "{:.2f}–{:.2f}".format(*content["ratio_quartiles"])
+    exlm_quartiles = "{:.2f}–{:.2f}".format(*content["ratio_quartiles"])
 
     def row(name: str, model: str, ratio: float, quartiles: str) -> Row:
         step = content["models"][name]
@@ -137,8 +137,9 @@ def _step_cost(path: Path, content: Json) -> StepCost:
             "clock": content["clock"],
         }
 
-    rows = [row("mlm", METHODS["mlm"], 1.0, ""), row("exlm", exlm, content["ratio"], quartiles)]
-    return StepCost(path, content["ratio"], rows)
+    mlm_row = row("mlm", METHODS["mlm"], 1.0, "")
+    exlm_row = row("exlm", exlm, content["ratio"], exlm_quartiles)
+    return StepCost(path, content["ratio"], [mlm_row, exlm_row])
 
 
 def _without_repeated(runs: Sequence[Run], left_out: list[Row]) -> list[Run]:

@@ -286,12 +286,13 @@ def runs_table(groups: Sequence[RunGroup], runs: Runs) -> Table:
 
 
 def _run_row(group: str, kind: str, what: str, run: Pretraining | TaskResult) -> Row:
+    """The row of any run; the caller fills in what only a pre-training has."""
     return {
         "group": group,
         "run": run.id,
         "kind": kind,
         "what": what,
-        "p, %": "",  # this and what else is empty only a pre-training has
+        "p, %": "",
         "r": "",
         "updates": "",
         "seeds": " ".join(map(str, run.seeds)),
