@@ -3,6 +3,8 @@ hand."""
 
 import json
 import math
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +30,14 @@ MODEL = {
 def write(path: Path, content: Any) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(json.dumps(content))
+
+
+@contextmanager
+def editing(path: Path) -> Iterator[Any]:
+    """The content of a JSON file, which is written with its changes."""
+    content = json.loads(path.read_text())
+    yield content
+    write(path, content)
 
 
 def pretraining(

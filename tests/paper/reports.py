@@ -3,6 +3,7 @@
 import csv
 
 from exlm.paper.groups import group_runs
+from exlm.paper.report import report
 from exlm.paper.runs import find_runs
 
 
@@ -14,3 +15,9 @@ def read_csv(path):
 def only_group(root):
     [group] = group_runs(find_runs([str(root)]))
     return group
+
+
+def report_table(root, name):
+    """The rows of a table in a report on all runs below `root`, which is written to `root`/out."""
+    report([str(root)], str(root / "out"))
+    return read_csv(root / "out" / "tables" / f"{name}.csv")

@@ -84,7 +84,7 @@ def test_the_grid_is_pretrained_measured_and_fine_tuned_with_the_same_repetition
     assert "roc_auc" in json.loads((tuned / "results.json").read_text())["test"]
 
 
-def finished(recipe):
+def finish_times(recipe):
     """When each training and measurement was finished, by its path."""
     root = Path(recipe["output"])
     files = [path for name in ("result.json", "measurements.json") for path in root.rglob(name)]
@@ -93,16 +93,16 @@ def finished(recipe):
 
 def test_experiments_share_runs_and_finished_jobs_are_not_repeated(recipe, capsys):
     analyze("repeated-mlm", **recipe)
-    before = finished(recipe)
+    before = finish_times(recipe)
     analyze("sweep", **recipe)
-    after = finished(recipe)
+    after = finish_times(recipe)
     assert {name: after[name] for name in before} == before
     assert {name.split("/")[1] for name in after.keys() - before.keys()} == {"exlm-p15-k2"}
     case = Path(recipe["output"], "pretrain", "exlm-p15-k2", "seed-0", "case.svg")
     assert case.read_text().count("<svg") == 1
     capsys.readouterr()
     analyze("sweep", **recipe)
-    assert finished(recipe) == after
+    assert finish_times(recipe) == after
     assert capsys.readouterr().out.count("seed-0 is finished already") == 2
 
 

@@ -7,10 +7,10 @@ import pytest
 
 from exlm.paper.comparisons import decide, weighted_sum
 from exlm.paper.display import CLAIMS, Model
-from exlm.paper.groups import Means
+from exlm.paper.means import Means
 from exlm.paper.report import report
 from tests.paper.fake_runs import finetuning, pretraining
-from tests.paper.reports import only_group, read_csv
+from tests.paper.reports import only_group, read_csv, report_table
 
 
 def test_the_report_begins_with_exlm_beside_the_mlm_of_equal_cost(tmp_path):
@@ -21,8 +21,7 @@ def test_the_report_begins_with_exlm_beside_the_mlm_of_equal_cost(tmp_path):
         )
         finetuning(tmp_path, f"exlm-rte-{seed}", exlm, "rte", [0.60, 0.61 + seed / 100])
         finetuning(tmp_path, f"mlm-rte-{seed}", mlm, "rte", [0.70, 0.71 + seed / 100])
-    report([str(tmp_path)], str(tmp_path / "out"))
-    joint, task = read_csv(tmp_path / "out" / "tables" / "worth.csv")
+    joint, task = report_table(tmp_path, "worth")
     # both models have the same standard deviation over 3 seeds
     difference, error = 0.2, math.sqrt(0.1**2 * 2 / 3)
     assert joint["score"] == "Joint nll" and float(joint["ExLM better by"]) == pytest.approx(
@@ -47,8 +46,7 @@ def test_the_report_begins_with_exlm_beside_the_mlm_of_equal_cost(tmp_path):
 def test_one_seed_decides_nothing_about_the_price_of_exlm(tmp_path):
     pretraining(tmp_path, "exlm", joint=2.0)
     pretraining(tmp_path, "mlm", objective="mlm", steps=190, joint=2.5)
-    report([str(tmp_path)], str(tmp_path / "out"))
-    (row,) = read_csv(tmp_path / "out" / "tables" / "worth.csv")
+    (row,) = report_table(tmp_path, "worth")
     assert row["interval"] == "" and row["ahead"] == "one seed, not decided"
 
 
@@ -80,8 +78,7 @@ def test_without_tasks_only_equal_masks_are_compared(tmp_path):
     for p in (0.15, 0.387):
         for name in ("mlm", "exlm"):
             pretraining(tmp_path, f"{name}-{p}", p, objective=name)
-    report([str(tmp_path)], str(tmp_path / "out"))
-    rows = {row["claim"]: row for row in read_csv(tmp_path / "out/tables/claims.csv")}
+    rows = {row["claim"]: row for row in report_table(tmp_path, "claims")}
     assert set(rows) == {
         f"ExLM scores higher than the vanilla MLM{end}" for end in ("", " at p = 38.7%")
     }
@@ -92,8 +89,7 @@ def test_without_tasks_only_equal_masks_are_compared(tmp_path):
 def test_a_claim_is_said_once_if_its_terms_are_those_of_another(tmp_path):
     for name in ("mlm", "exlm"):
         pretraining(tmp_path, name, 0.387, objective=name)
-    report([str(tmp_path)], str(tmp_path / "out"))
-    rows = read_csv(tmp_path / "out/tables/claims.csv")
+    rows = report_table(tmp_path, "claims")
     assert [row["claim"] for row in rows] == ["ExLM scores higher than the vanilla MLM"]
 
 
@@ -141,12 +137,7 @@ def test_exlm_knows_masks_together_if_its_seeds_say_so(grid, tmp_path):
     pretraining(tmp_path, "mlm", objective="mlm", joint=math.log(50))
     for seed, joint in enumerate((3.8, 4.0, 4.2)):
         pretraining(tmp_path, f"exlm-{seed}", seed=seed, joint=joint)
-    report([str(tmp_path)], str(tmp_path / "out"))
-    rows = [
-        row
-        for row in read_csv(tmp_path / "out/tables/claims.csv")
-        if "masks together" in row["claim"]
-    ]
+    rows = [row for row in report_table(tmp_path, "claims") if "masks together" in row["claim"]]
     assert [row["our runs"] for row in rows] == [
         "within the spread of seeds",
         "one seed, not decided",
@@ -157,8 +148,7 @@ def test_links_that_tie_nothing_do_not_show_that_exlm_knows_masks_together(tmp_p
     for seed in (0, 1):
         pretraining(tmp_path, f"exlm-{seed}", seed=seed, joint=math.log(50) - 4e-4)
     pretraining(tmp_path, "mlm", objective="mlm")
-    report([str(tmp_path)], str(tmp_path / "out"))
-    rows = {row["claim"]: row for row in read_csv(tmp_path / "out/tables/claims.csv")}
+    rows = {row["claim"]: row for row in report_table(tmp_path, "claims")}
     row = rows["ExLM knows masks together (its joint nll is below its own marginal nll)"]
     assert row["our runs"] == "does not show: the links tie no masks together"
     assert row["numbers"].startswith("+0.000 (standard error 0.000)")
@@ -216,11 +206,12 @@ def test_the_rule_of_two_standard_errors(tmp_path):
 def test_differences_within_runs_are_of_runs_that_have_both_numbers():
     model = Model("exlm", 2, 0.15)
     nlls = {"a": 1.0, "b": 2.0, "c": 6.0}
-    numbers = [(model, run, ("nll", value, None)) for run, value in nlls.items()]
-    numbers += [(model, run, ("joint_nll", nlls[run], None)) for run in ("a", "b")]
-    means = Means(numbers)
+    numbers = {run: {"nll": [value]} for run, value in nlls.items()}
+    for run in ("a", "b"):
+        numbers[run]["joint_nll"] = [nlls[run]]
+    means = Means({model: numbers})
     terms = [(1, model, ["nll"]), (-1, model, ["joint_nll"])]
     assert weighted_sum(means, terms) == (0.0, 0.0)
-    apart = Means([(model, "a", ("nll", 1.0, None)), (model, "b", ("joint_nll", 1.0, None))])
+    apart = Means({model: {"a": {"nll": [1.0]}, "b": {"joint_nll": [1.0]}}})
     total, error = weighted_sum(apart, terms)
     assert math.isnan(total) and error is None

@@ -8,10 +8,9 @@ from exlm.model.objectives import CTC, OBJECTIVES, VanillaMLM
 from exlm.paper.analyze import Space
 from exlm.paper.display import Model
 from exlm.paper.groups import group_runs
-from exlm.paper.report import report
 from exlm.paper.runs import find_runs
 from tests.paper.fake_runs import efficiency, pretraining
-from tests.paper.reports import only_group, read_csv
+from tests.paper.reports import only_group, read_csv, report_table
 
 
 @pytest.mark.parametrize(
@@ -49,8 +48,7 @@ def test_mlm_plus_plus_has_the_updates_closest_to_the_measured_cost(tmp_path):
     pretraining(study, "pretrain/plus/seed-0", objective="mlm", steps=160)
     pretraining(study, "pretrain/plus/seed-1", objective="mlm", steps=160, seed=1)
     pretraining(study, "pretrain/long/seed-0", objective="mlm", steps=190)
-    report([str(tmp_path)], str(tmp_path / "out"))
-    rows = {row["model"]: row for row in read_csv(tmp_path / "out" / "tables" / "ablations.csv")}
+    rows = {row["model"]: row for row in report_table(tmp_path, "ablations")}
     assert (
         len(rows["Vanilla MLM++"]["runs"].split()) == 2
         and rows["Vanilla MLM++"]["updates"] == "160"
@@ -71,7 +69,7 @@ def test_without_a_measured_cost_mlm_plus_plus_took_about_as_long_as_exlm(tmp_pa
         )
     group = group_runs(find_runs([str(tmp_path)]))[0]
     [plus] = group.select("mlm-plus-plus")
-    assert [run["steps"] for run in group.runs_of(plus)] == [190]
+    assert [run.steps for run in group.runs_of(plus)] == [190]
 
 
 def test_positions_in_all_features_and_ranges_of_masks_are_compared_among_themselves(tmp_path):
@@ -81,10 +79,10 @@ def test_positions_in_all_features_and_ranges_of_masks_are_compared_among_themse
         pretraining(tmp_path, f"range-{name}", p=[0.02, 0.6], **switches)
     pretraining(tmp_path, "ablated", rotary="1d")
     groups = group_runs(find_runs([str(tmp_path)]))
-    names = {frozenset(run["path"].name for run in group.runs) for group in groups}
+    names = {frozenset(run.path.name for run in group.runs) for group in groups}
     pair = {f: frozenset({f"exlm-{f}", f"mlm-{f}", "ablated"}) for f in ("2d", "full")}
     assert names == {*pair.values(), frozenset({"range-2d"}), frozenset({"range-full"})}
-    [full] = [group for group in groups if {run["path"].name for run in group.runs} == pair["full"]]
+    [full] = [group for group in groups if {run.path.name for run in group.runs} == pair["full"]]
     assert "model.rotary = full" in full.label
 
 
@@ -94,15 +92,14 @@ def test_each_mask_ratio_has_its_own_mlm_plus_plus(tmp_path):
         pretraining(tmp_path, f"mlm-{p}", p, objective="mlm", steps=steps)
     group = group_runs(find_runs([str(tmp_path)]))[0]
     plus = group.select("mlm-plus-plus")
-    lengths = {model.p: run["steps"] for model in plus for run in group.runs_of(model)}
+    lengths = {model.p: run.steps for model in plus for run in group.runs_of(model)}
     assert lengths == {0.15: 160, 0.387: 190}
 
 
 def test_a_second_run_of_a_seed_is_left_out(tmp_path):
     pretraining(tmp_path, "a", max_position_embeddings=128)
     pretraining(tmp_path, "b", max_position_embeddings=256)
-    report([str(tmp_path)], str(tmp_path / "out"))
-    (row,) = read_csv(tmp_path / "out" / "tables" / "left-out.csv")
+    (row,) = report_table(tmp_path, "left-out")
     assert (
         row["why"] == "another run has its seed" and row["what"] == "ExLM, k = 4, p = 15%, seed 0"
     )
@@ -125,8 +122,7 @@ def test_groups_are_kept_apart_and_labelled_apart(tmp_path, change):
     first, second = group_runs(find_runs([str(tmp_path)]))
     assert first.label != second.label
     pretraining(tmp_path, "c", objective="mlm", **change)
-    report([str(tmp_path)], str(tmp_path / "out"))
-    groups = {row["group"] for row in read_csv(tmp_path / "out" / "tables" / "runs.csv")}
+    groups = {row["group"] for row in report_table(tmp_path, "runs")}
     assert len(groups) == 2
 
 
@@ -153,8 +149,7 @@ def test_a_vanilla_mlm_is_compared_with_every_prior_and_expansion_of_exlm(tmp_pa
     assert [{model.method for model in group.models} for group in found] == [{"exlm", "mlm"}] * 2
     assert [len(group.runs) for group in found] == [3, 2]
     assert found[1].label == f"{found[0].label} · {words}"
-    report([str(tmp_path)], str(tmp_path / "out"))
-    assert len(read_csv(tmp_path / "out" / "tables" / "runs.csv")) == 4
+    assert len(report_table(tmp_path, "runs")) == 4
 
 
 def test_what_has_no_links_stands_beside_all_priors_and_repeated_tokens_stand_once(tmp_path):
@@ -176,8 +171,7 @@ def test_an_objective_that_the_paper_does_not_have_keeps_its_name(tmp_path, monk
     monkeypatch.setitem(OBJECTIVES, "electra", CTC)
     for objective in ("mlm", "exlm", "electra"):
         pretraining(tmp_path, objective, objective=objective)
-    report([str(tmp_path)], str(tmp_path / "out"))
-    names = {row["what"] for row in read_csv(tmp_path / "out/tables/runs.csv")}
+    names = {row["what"] for row in report_table(tmp_path, "runs")}
     assert names == {"Vanilla MLM", "ExLM, k = 4", "electra, k = 4"}
     assert read_csv(tmp_path / "out" / "tables" / "ablations.csv")[-1]["model"] == "electra"
 

@@ -1,6 +1,5 @@
 """The report as files that others can read: tables, page, figures, and what is missing."""
 
-import json
 import math
 import re
 import xml.etree.ElementTree
@@ -19,8 +18,8 @@ from exlm.paper.page import TEMPLATES, Section, Table, write_report
 from exlm.paper.report import report
 from exlm.paper.runs import find_runs
 from exlm_command import main
-from tests.paper.fake_runs import efficiency, finetuning, pretraining, write
-from tests.paper.reports import only_group, read_csv
+from tests.paper.fake_runs import editing, efficiency, finetuning, pretraining, write
+from tests.paper.reports import only_group, read_csv, report_table
 
 
 def test_joint_nll_in_several_passes_stands_beside_that_in_one(tmp_path):
@@ -33,8 +32,7 @@ def test_joint_nll_in_several_passes_stands_beside_that_in_one(tmp_path):
         joint=2.2,
         passes={"1": 2.2, "2": 1.8, "4": 1.6, "all": 1.5},
     )
-    report([str(tmp_path)], str(tmp_path / "out"))
-    rows = read_csv(tmp_path / "out" / "tables" / "worth.csv")
+    rows = report_table(tmp_path, "worth")
     scores = {row["score"]: (float(row["ExLM"]), float(row["Vanilla MLM++"])) for row in rows}
     in_passes = {"Joint nll in 2 passes": (1.9, 1.8), "Joint nll, one mask per pass": (1.7, 1.5)}
     assert scores == {"Joint nll": (2.0, 2.2), **in_passes}  # ExLM was not measured in 4
@@ -44,8 +42,7 @@ def test_nll_by_the_number_of_masks_stands_in_a_table_of_its_own(tmp_path):
     for seed, one in ((0, 0.5), (1, 0.7)):
         pretraining(tmp_path, f"exlm-{seed}", seed=seed, by_masks={"1": one, "4": 0.4})
     pretraining(tmp_path, "mlm", objective="mlm", by_masks={"1": 0.3, "4": 0.45})
-    report([str(tmp_path)], str(tmp_path / "out"))
-    rows = {row["model"]: row for row in read_csv(tmp_path / "out" / "tables" / "masks.csv")}
+    rows = {row["model"]: row for row in report_table(tmp_path, "masks")}
     assert {model: float(row["nll at 1 mask"]) for model, row in rows.items()} == {
         "ExLM, k = 4, p = 15%": pytest.approx(0.6), "Vanilla MLM, p = 15%": 0.3,
     }  # fmt: skip
@@ -281,14 +278,10 @@ def test_a_loss_is_drawn_under_its_earlier_name_too(tmp_path):
 def test_an_entropy_of_no_token_is_blank_and_costs_nothing_else(tmp_path):
     run_dir = pretraining(tmp_path, "a", 0.387, 4, objective="mlm", entropy=4.0)
     pretraining(tmp_path, "b", 0.387, 2, objective="mlm", entropy=4.0)
-    content = json.loads((run_dir / "measurements.json").read_text())
-    content["entropy"] |= {"mean": None, "std": None, "stderr": None, "tokens": 0}
-    write(run_dir / "measurements.json", content)
+    with editing(run_dir / "measurements.json") as content:
+        content["entropy"] |= {"mean": None, "std": None, "stderr": None, "tokens": 0}
     assert not find_runs([str(tmp_path)]).left_out
-    report([str(tmp_path)], str(tmp_path / "out"))
-    rows = {
-        r["r"]: r for r in read_csv(tmp_path / "out/tables/repeated-mlm.csv") if r["p, %"] == "38.7"
-    }
+    rows = {r["r"]: r for r in report_table(tmp_path, "repeated-mlm") if r["p, %"] == "38.7"}
     assert rows["4"]["Entropy, bits"] == "" and rows["4"]["Tokens of entropy"] == "0.0"
     assert float(rows["4"]["Corrupted, %"]) == pytest.approx(100 * 0.387**4, rel=0.2)
     assert rows["2"]["Entropy, bits s.d."] == "0.03" and rows["2"]["Tokens of entropy"] == "2500.0"
@@ -322,8 +315,7 @@ def test_a_run_of_an_unknown_objective_is_not_called_damaged(tmp_path, capsys):
 
 def test_measured_cost_alone_is_a_report(tmp_path):
     efficiency(tmp_path / "cost")
-    report([str(tmp_path)], str(tmp_path / "out"))
-    rows = read_csv(tmp_path / "out" / "tables" / "cost.csv")
+    rows = report_table(tmp_path, "cost")
     assert [row["model"] for row in rows] == [
         "ExLM, k = 4",
         "Vanilla MLM",
@@ -359,7 +351,7 @@ def test_nothing_to_report_is_one_sentence(tmp_path, capsys, roots, message):
 def test_drawn_cases_are_shown(tmp_path):
     svg = '<svg xmlns="http://www.w3.org/2000/svg"><g id="a"/></svg>'
     run_dirs = [pretraining(tmp_path / "runs", f"exlm {seed}", seed=seed) for seed in range(4)]
-    ids = [run["id"] for run in only_group(tmp_path / "runs").runs]
+    ids = [run.id for run in only_group(tmp_path / "runs").runs]
     for run_dir in run_dirs[:2]:
         (run_dir / "case.svg").write_text(svg)
     out = tmp_path / "out"

@@ -16,7 +16,7 @@ SCRIPT = "<script>document.title = 'ran'</script>"
 IMAGE = '"><img src=x onerror="document.body.id = \'loaded\'">'
 
 
-def opened(page, profile):
+def elements(page, profile):
     """The page's elements as HTML, after the browser has run what it would run."""
     if CHROMIUM is None:
         pytest.skip("no chromium is installed")
@@ -33,7 +33,7 @@ def opened(page, profile):
     ).stdout
 
 
-def harmed(dom):
+def harm(dom):
     return "<title>ran</title>" in dom, 'id="loaded"' in dom
 
 
@@ -41,7 +41,7 @@ def test_the_browser_runs_what_is_not_escaped(tmp_path):
     (tmp_path / "page.html").write_text(
         f'<!doctype html><title>safe</title>{SCRIPT}<a title="{IMAGE}">x</a>'
     )
-    assert harmed(opened(tmp_path / "page.html", tmp_path / "profile")) == (True, True)
+    assert harm(elements(tmp_path / "page.html", tmp_path / "profile")) == (True, True)
 
 
 def test_hostile_names_in_a_report_stay_text(tmp_path):
@@ -51,9 +51,9 @@ def test_hostile_names_in_a_report_stay_text(tmp_path):
         finetuning(runs, f"tuned {seed}", run, IMAGE, [0.5, 0.6])
     write(runs / "bad" / "result.json", [SCRIPT])
     report([str(runs)], str(tmp_path / "out"))
-    dom = opened(tmp_path / "out/index.html", tmp_path / "profile")
+    dom = elements(tmp_path / "out/index.html", tmp_path / "profile")
     assert (
-        harmed(dom) == (False, False)
+        harm(dom) == (False, False)
         and "<script" not in dom
         and not re.search(r"<img[^>]*onerror", dom)
     )

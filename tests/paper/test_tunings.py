@@ -1,7 +1,6 @@
 """Fine-tunings in the report: means and spreads by hand, and which are compared."""
 
 import hashlib
-import json
 from collections import defaultdict
 from pathlib import Path
 from statistics import median, stdev
@@ -10,12 +9,12 @@ import pytest
 
 from exlm.paper.comparisons import weighted_sum
 from exlm.paper.display import Model
-from exlm.paper.groups import Means
+from exlm.paper.means import Means
 from exlm.paper.report import report
 from exlm.paper.runs import find_runs
 from exlm.paper.tables import runs_table
-from tests.paper.fake_runs import finetuning, pretraining, write
-from tests.paper.reports import only_group, read_csv
+from tests.paper.fake_runs import editing, finetuning, pretraining, write
+from tests.paper.reports import only_group, read_csv, report_table
 
 
 def test_means_medians_and_spread_over_both_kinds_of_seeds(tmp_path):
@@ -55,11 +54,10 @@ def test_a_run_has_a_number_for_each_score_and_seed(tmp_path):
     finetuning(tmp_path, "u", model, "rte", [0.5], baseline="tfidf-lr")
     runs = find_runs([str(tmp_path)])
     for [run], scores in ((runs.finetunings, [60.0, 70.0]), (runs.baselines, [50.0])):
-        numbers = [value for quantity, value, _ in run["numbers"] if quantity == "rte"]
-        assert numbers == pytest.approx(scores, abs=1e-9)
+        assert run.numbers["rte"] == pytest.approx(scores, abs=1e-9)
     [run] = runs.pretrainings
-    assert ("evaluation/accuracy", 25.0, None) in run["numbers"]
-    assert ("entropy/mean", 3.0, 0.03) in run["numbers"]
+    assert run.numbers["evaluation/accuracy"] == [25.0]
+    assert (run.numbers["entropy/mean"], run.numbers["entropy/stderr"]) == ([3.0], [0.03])
 
 
 def test_a_fine_tuning_is_linked_by_weights_before_names(tmp_path):
@@ -79,7 +77,7 @@ def test_only_fine_tunings_with_the_same_settings_are_compared(tmp_path):
         finetuning(tmp_path, f"t{k}", model, "rte", [0.6, 0.7], rate=1e-4 if k < 8 else 5e-4)
     finetuning(tmp_path, "scratch", tmp_path / "m4", "rte", [0.5, 0.5], from_scratch=True)
     group = only_group(tmp_path)
-    assert sorted(run["path"].name for run in group.finetunings) == ["t2", "t4"]
+    assert sorted(run.path.name for run in group.finetunings) == ["t2", "t4"]
     assert group.means.mean(Model("exlm", 4, 0.15), "rte")[0] == pytest.approx(65.0)
     listed = runs_table([group], find_runs([str(tmp_path)])).rows
     others = defaultdict(set)
@@ -93,26 +91,24 @@ def test_a_fine_tuning_on_another_label_keeps_the_id_of_its_pre_training(tmp_pat
     model = pretraining(tmp_path, "m")
     for name in ("activity", "qc"):
         path = finetuning(tmp_path, name, model, "assay.csv", [0.6]) / "results.json"
-        result = json.loads(path.read_text())
-        for settings in (result["settings"], result["runs"][0]["settings"]):
-            settings["task"]["label_columns"] = [name]
-        write(path, result)
+        with editing(path) as result:
+            for settings in (result["settings"], result["runs"][0]["settings"]):
+                settings["task"]["label_columns"] = [name]
     runs = find_runs([str(tmp_path)])
     *_, first, second = runs_table([only_group(tmp_path)], runs).rows
-    assert first["what"].startswith(f"assay from {runs.pretrainings[0]['id']}, ")
-    assert second["what"] == f"assay from {runs.pretrainings[0]['id']}"
+    assert first["what"].startswith(f"assay from {runs.pretrainings[0].id}, ")
+    assert second["what"] == f"assay from {runs.pretrainings[0].id}"
     assert second["group"].startswith("other fine-tunings of these models: other labels")
 
 
 def test_the_rows_that_a_training_had_are_a_range_over_seeds(tmp_path):
     path = finetuning(tmp_path, "t", tmp_path / "model", "esol", [1.0, 1.1, 1.2], "rmse", "test")
-    result = json.loads((path / "results.json").read_text())
-    result["counts"] = {"test": {"rows": {"median": 224.0}}}
-    for run, count in zip(result["runs"], (18, 15, 17), strict=True):
-        run |= {"in_train": {"test": count}, "in_earlier_training": {"test": None}}
-    write(path / "results.json", result)
+    with editing(path / "results.json") as result:
+        result["counts"] = {"test": {"rows": {"median": 224.0}}}
+        for run, count in zip(result["runs"], (18, 15, 17), strict=True):
+            run |= {"in_train": {"test": count}, "in_earlier_training": {"test": None}}
     [tuning] = find_runs([str(tmp_path)]).finetunings
-    assert tuning["rows"] == "224, 15 to 18 of them in the training"
+    assert tuning.rows == "224, 15 to 18 of them in the training"
 
 
 def test_fine_tunings_that_differ_in_hyper_parameters_stand_beside_their_baseline(tmp_path):
@@ -122,8 +118,7 @@ def test_fine_tunings_that_differ_in_hyper_parameters_stand_beside_their_baselin
         finetuning(tmp_path, f"t{rate}", tmp_path / "gone", "esol", scores, "rmse", **settings)
     finetuning(tmp_path, "forest", tmp_path, "esol", [1.1], "rmse", baseline="ecfp-rf")
     finetuning(tmp_path, "other", tmp_path / "gone", "rte", [0.6])
-    report([str(tmp_path)], str(tmp_path / "out"))
-    rows = read_csv(tmp_path / "out" / "tables" / "mine.csv")
+    rows = report_table(tmp_path, "mine")
     assert [(row["model"].split("/")[-1], row["settings"], row["score"]) for row in rows] == [
         ("gone", "train.learning_rate = 0.0005", "1.0"),
         ("ECFP4 + random forest", "train.learning_rate = 0.0001", "1.1"),
@@ -160,8 +155,7 @@ def test_models_that_differ_in_their_start_or_precision_are_told_apart(tmp_path)
     finetuning(tmp_path, "later", tmp_path / "model", "esol", [0.9], "rmse", **settings)
     settings["precision"] = "bf16"
     finetuning(tmp_path, "half", tmp_path / "model", "esol", [0.8], "rmse", **settings)
-    report([str(tmp_path)], str(tmp_path / "out"))
-    rows = read_csv(tmp_path / "out" / "tables" / "mine.csv")
+    rows = report_table(tmp_path, "mine")
     assert [row["settings"] for row in rows] == [
         "start_from = runs/logd, precision = bf16",
         "start_from = runs/logd, precision = fp32",
@@ -177,11 +171,12 @@ def test_the_interval_over_rows_is_that_of_the_fine_tuning(tmp_path):
         ("bace", "roc_auc", {"low": {"median": None}, "high": {"median": None}}),
     ):
         path = finetuning(tmp_path, name, tmp_path / "model", name, [0.7], metric) / "results.json"
-        result = json.loads(path.read_text())
-        result |= {"counts": {"valid": {"rows": {"median": 20.0}}}, "interval": {"valid": interval}}
-        write(path, result)
-    report([str(tmp_path)], str(tmp_path / "out"))
-    rows = read_csv(tmp_path / "out" / "tables" / "mine.csv")
+        with editing(path) as result:
+            result |= {
+                "counts": {"valid": {"rows": {"median": 20.0}}},
+                "interval": {"valid": interval},
+            }
+    rows = report_table(tmp_path, "mine")
     shown = {row["group"].split(":")[0]: (row["interval"], row["rows"]) for row in rows}
     assert shown == {
         "ESOL": ("0.930 to 1.430", "20"), "BBBP": ("65.1 to 75.0", "20"), "BACE": ("", "20"),
@@ -193,8 +188,7 @@ def test_a_data_set_called_as_a_column_leaves_the_column_alone(tmp_path):
     pretraining(tmp_path, "mlm", objective="mlm")
     for number, name in enumerate(("seeds", "model", "group", "avg.")):
         finetuning(tmp_path, name, model, f"/data/{name}.csv", [0.5 + number / 10])
-    report([str(tmp_path)], str(tmp_path / "out"))
-    row = read_csv(tmp_path / "out" / "tables" / "ablations.csv")[-1]
+    row = report_table(tmp_path, "ablations")[-1]
     assert (row["model"], row["seeds"], row["avg."]) == ("ExLM", "1 × 1", "65.0")
     assert [row[f"data set {name}"] for name in ("seeds", "model")] == ["50.0", "60.0"]
 
@@ -209,11 +203,10 @@ def test_fine_tunings_on_other_rows_or_labels_are_not_beside_each_other(tmp_path
     }
     for name, options in tasks.items():
         path = finetuning(tmp_path, name, tmp_path / name, "esol", [1.0], "rmse") / "results.json"
-        result = json.loads(path.read_text())
-        result["settings"]["task"] |= {"split": "random", **options}
-        if name == "e":
-            result["runs"][0]["label_columns"] = ["measured", "other"]
-        write(path, result)
+        with editing(path) as result:
+            result["settings"]["task"] |= {"split": "random", **options}
+            if name == "e":
+                result["runs"][0]["label_columns"] = ["measured", "other"]
     report([str(tmp_path)], str(tmp_path / "out"))
     groups = defaultdict(set)
     for row in read_csv(tmp_path / "out" / "tables" / "mine.csv"):
@@ -245,10 +238,7 @@ def test_only_shares_are_shown_in_percent_and_averaged(tmp_path):
     finetuning(tmp_path, "b", model, "/data/screening.csv", [12.5], "enrichment", "test")
     # the name of a column, too
     finetuning(tmp_path, "c", model, "/data/entropy.csv", [0.3], "rmse", "test")
-    report([str(tmp_path)], str(tmp_path / "out"))
-    row = next(
-        row for row in read_csv(tmp_path / "out/tables/ablations.csv") if row["model"] == "ExLM"
-    )
+    row = next(row for row in report_table(tmp_path, "ablations") if row["model"] == "ExLM")
     assert (row["RTE"], row["screening"], row["entropy"], row["avg."]) == (
         "60.0",
         "12.5",
@@ -278,14 +268,12 @@ def test_scores_of_different_rows_are_not_ranked_together(tmp_path, split, seeds
     for name, count, rows_scored in zip("ab", seeds, rows, strict=True):
         values = [1.0 + seed / 10 for seed in range(count)]
         path = finetuning(tmp_path, name, tmp_path / name, "esol", values, "rmse", "test")
-        result = json.loads((path / "results.json").read_text())
-        result["settings"]["task"]["split"] = split
-        for run in result["runs"]:
-            if rows_scored is not None:
-                run["counts"] = {"test": {"rows": rows_scored}}
-        write(path / "results.json", result)
-    report([str(tmp_path)], str(tmp_path / "out"))
-    groups = [row["group"] for row in read_csv(tmp_path / "out" / "tables" / "mine.csv")]
+        with editing(path / "results.json") as result:
+            result["settings"]["task"]["split"] = split
+            for run in result["runs"]:
+                if rows_scored is not None:
+                    run["counts"] = {"test": {"rows": rows_scored}}
+    groups = [row["group"] for row in report_table(tmp_path, "mine")]
     assert len(groups) == 2
     assert sorted(set(groups)) == [f"ESOL: test rmse, split {split}{end}" for end in headings]
 
@@ -295,11 +283,9 @@ def test_tables_of_one_name_have_headings_of_their_own(tmp_path):
     formats."""
     for name, content in {"own.csv": "1" * 64, "own.jsonl": "2" * 64}.items():
         path = finetuning(tmp_path, name, tmp_path / name, name, [1.0], "rmse") / "results.json"
-        result = json.loads(path.read_text())
-        result["settings"]["data_sha256"] = content
-        write(path, result)
-    report([str(tmp_path)], str(tmp_path / "out"))
-    headings = {row["group"] for row in read_csv(tmp_path / "out" / "tables" / "mine.csv")}
+        with editing(path) as result:
+            result["settings"]["data_sha256"] = content
+    headings = {row["group"] for row in report_table(tmp_path, "mine")}
     assert {heading.rpartition(", data ")[2] for heading in headings} == {
         f"{checksum} (not compared with other files or formats)"
         for checksum in ("11111111", "22222222")
@@ -309,10 +295,9 @@ def test_tables_of_one_name_have_headings_of_their_own(tmp_path):
 def test_models_of_other_training_tables_are_ranked_together_on_the_same_test_rows(tmp_path):
     for name, score, rows in (("old", 1.0, "r"), ("new", 0.9, "r"), ("other", 0.8, "s")):
         path = finetuning(tmp_path, name, tmp_path / name, "own.csv", [score], "rmse", "test")
-        result = json.loads((path / "results.json").read_text())
-        result["settings"]["data_sha256"] = name * 20
-        result["runs"][0]["rows_sha256"] = {"test": rows * 64}
-        write(path / "results.json", result)
+        with editing(path / "results.json") as result:
+            result["settings"]["data_sha256"] = name * 20
+            result["runs"][0]["rows_sha256"] = {"test": rows * 64}
     report([str(tmp_path)], str(tmp_path / "out"))
     groups = defaultdict(list)
     for row in read_csv(tmp_path / "out" / "tables" / "mine.csv"):
@@ -327,12 +312,10 @@ def test_baselines_of_the_same_rows_stand_in_the_main_table_whatever_their_file(
     same = finetuning(tmp_path, "same", model, "bbbp", [0.6], "roc_auc", "test", baseline="ecfp-rf")
     other = finetuning(tmp_path, "o", model, "bbbp", [0.5], "roc_auc", "test", baseline="ecfp-lr")
     for path, data, rows in ((tuned, "1", "r"), (same, "2", "r"), (other, "3", "s")):
-        result = json.loads((path / "results.json").read_text())
-        result["settings"]["data_sha256"] = data * 64
-        result["runs"][0]["rows_sha256"] = {"test": rows * 64}
-        write(path / "results.json", result)
-    report([str(tmp_path)], str(tmp_path / "out"))
-    rows = read_csv(tmp_path / "out" / "tables" / "main-molecules.csv")
+        with editing(path / "results.json") as result:
+            result["settings"]["data_sha256"] = data * 64
+            result["runs"][0]["rows_sha256"] = {"test": rows * 64}
+    rows = report_table(tmp_path, "main-molecules")
     assert [row["model"] for row in rows if "baselines" in row["group"]] == [
         "ECFP4 + random forest"
     ]
@@ -341,10 +324,9 @@ def test_baselines_of_the_same_rows_stand_in_the_main_table_whatever_their_file(
 def test_scores_of_the_same_runs_are_compared_run_by_run():
     """The runs differ much, their two scores never do."""
     exlm = Model("exlm", 4, 0.15)
-    values = [("a", 1.0), ("b", 3.0), ("c", 5.0)]
-    numbers = [(exlm, run, ("marginal", value, None)) for run, value in values]
-    numbers += [(exlm, run, ("joint", value - 0.5, None)) for run, value in values]
-    means = Means(numbers)
+    values = {"a": 1.0, "b": 3.0, "c": 5.0}
+    numbers = {run: {"marginal": [value], "joint": [value - 0.5]} for run, value in values.items()}
+    means = Means({exlm: numbers})
     terms = [(1, exlm, ["marginal"]), (-1, exlm, ["joint"])]
     assert weighted_sum(means, terms) == (0.5, 0.0)
 
@@ -352,8 +334,7 @@ def test_scores_of_the_same_runs_are_compared_run_by_run():
 def test_a_run_with_the_settings_of_another_is_named(tmp_path):
     for name in "ab":
         finetuning(tmp_path / name, "tuned", tmp_path / "model", "esol", [1.0], "rmse")
-    report([str(tmp_path)], str(tmp_path / "out"))
-    (run,) = read_csv(tmp_path / "out" / "tables" / "mine.csv")
+    (run,) = report_table(tmp_path, "mine")
     rows = read_csv(tmp_path / "out" / "tables" / "left-out.csv")
     (row,) = [row for row in rows if row["file"] == str(tmp_path / "b" / "tuned")]
     assert row["what"] == f"run {run['runs']}"

@@ -6,14 +6,16 @@ from collections.abc import Sequence
 from statistics import variance
 from typing import Any
 
-from exlm.paper.display import CLAIMS, DIGITS, DISPLAY, METHODS, Model, Row, title
-from exlm.paper.groups import Means, RunGroup
+from exlm.paper.display import CLAIMS, DIGITS, DISPLAY, METHODS, MLMS, Model, Row, title
+from exlm.paper.groups import RunGroup
+from exlm.paper.means import Means
 from exlm.paper.page import Table
 from exlm.paper.tables import as_table, mean_entries, model_row
 from exlm.pretrain.run import SMALLEST_TIE
 
 Term = tuple[float, Model, Sequence[str]]  # a weight, and the mean of several quantities of a model
-_COMPARED = (METHODS["exlm"], METHODS["mlm-plus-plus"])  # columns of the table of equal cost
+EXLM = METHODS["exlm"]  # this and the next are columns of the table of equal cost
+MLM_PLUS_PLUS = METHODS["mlm-plus-plus"]
 
 
 def worth_table(groups: Sequence[RunGroup]) -> Table:
@@ -26,32 +28,35 @@ def worth_table(groups: Sequence[RunGroup]) -> Table:
                 rows += _gain(group, exlm, [quantity], sign=-1, digits=3)
             tasks = group.shared_tasks([exlm, Model("mlm-plus-plus", 1, exlm.p)])
             rows += _gain(group, exlm, tasks, sign=1, digits=2)
-    columns = ["model", "score", *_COMPARED, "ExLM better by", "interval", "ahead", "cost"]
-    return as_table("worth", [*columns, "seeds", "runs"], rows)
+    return as_table("worth", rows)
 
 
 def _gain(group: RunGroup, exlm: Model, quantities: list[str], sign: int, digits: int) -> list[Row]:
     """A row that says by how much ExLM is better than MLM++; none if one of them has no such
     quantities. `sign` is -1 where lower is better."""
     plus = Model("mlm-plus-plus", 1, exlm.p)
-    row = model_row(group, exlm, {_COMPARED[0]: quantities}, group.means)
-    row |= mean_entries(plus, {_COMPARED[1]: quantities}, group.means)
-    if any(row[method] is None for method in _COMPARED):
+    means = mean_entries(exlm, {EXLM: quantities}, group.means)
+    means |= mean_entries(plus, {MLM_PLUS_PLUS: quantities}, group.means)
+    if means[EXLM] is None or means[MLM_PLUS_PLUS] is None:
         return []
     gain, error = weighted_sum(group.means, [(sign, exlm, quantities), (-sign, plus, quantities)])
     interval = None
     if error is not None:
         interval = f"{gain - 2 * error:+.{digits}f} to {gain + 2 * error:+.{digits}f}"
     hours = group.means.by_model([exlm, plus], "training/hours")
-    row |= {
+    runs = model_row(group, exlm, {}, group.means)
+    row = {
         "group": group.label,
         "digits": digits,
         "model": exlm.description,
         "score": ", ".join(map(title, quantities)),
+        **means,
         "ExLM better by": gain,
         "interval": interval,
-        "ahead": decide(gain, error, *_COMPARED),
+        "ahead": decide(gain, error, EXLM, MLM_PLUS_PLUS),
         "cost": hours[exlm][0] / hours[plus][0],
+        "seeds": runs["seeds"],
+        "runs": runs["runs"],
     }
     return [row]
 
@@ -62,35 +67,35 @@ def claims_table(groups: Sequence[RunGroup]) -> Table:
     rows: list[Row] = []
     for group in groups:
         meanings = set()
-        for claim, claimed in CLAIMS.items():
-            terms = _terms(group, claimed)
+        for claim, entries in CLAIMS.items():
+            terms = _terms(group, entries)
             if terms and frozenset(terms) not in meanings:
                 meanings.add(frozenset(terms))
                 rows += _claim_row(group, claim, terms)
-    return as_table("claims", ["claim", "our runs", "numbers"], rows, count=len(rows))
+    return as_table("claims", rows, count=len(rows))
 
 
-def _terms(group: RunGroup, claimed: Sequence[dict[str, Any]]) -> list[Term]:
+def _terms(group: RunGroup, entries: Sequence[dict[str, Any]]) -> list[Term]:
     """The terms of a claim for the models of a group; none if a model was not run. A claim without
     a quantity compares the mean over the tasks that its models share. Without such tasks it
     compares held-out accuracy, but only if p and r are the same in all models."""
-    models = [_model_of(group, term) for term in claimed]
+    models = [_model_of(group, entry) for entry in entries]
     if any(model not in group.models for model in models):
         return []
     usual_quantities = group.shared_tasks(models)
     if not usual_quantities and len({(model.p, model.r) for model in models}) == 1:
         usual_quantities = ["evaluation/accuracy"]
     terms: list[Term] = []
-    for term, model in zip(claimed, models, strict=True):
-        quantities = [term["quantity"]] if "quantity" in term else usual_quantities
-        terms.append((term["weight"], model, tuple(quantities)))
+    for entry, model in zip(entries, models, strict=True):
+        quantities = [entry["quantity"]] if "quantity" in entry else usual_quantities
+        terms.append((entry["weight"], model, tuple(quantities)))
     return terms
 
 
-def _model_of(group: RunGroup, term: dict[str, Any]) -> Model:
-    """The model of a claim's term, with the p and the k of the ablations where it says none."""
-    k = 1 if term["method"] in ("mlm", "mlm-plus-plus") else term.get("k", group.base_states)
-    return Model(term["method"], k, term.get("p", group.base_ratio), term.get("r", 1))
+def _model_of(group: RunGroup, entry: dict[str, Any]) -> Model:
+    """The model of a claim's entry, with the p and the k of the ablations where it says none."""
+    k = 1 if entry["method"] in MLMS else entry.get("k", group.base_states)
+    return Model(entry["method"], k, entry.get("p", group.base_ratio), entry.get("r", 1))
 
 
 def _claim_row(group: RunGroup, claim: str, terms: Sequence[Term]) -> list[Row]:

@@ -59,11 +59,11 @@ def compare(
     with its encoder."""
     device = devices.device().type
     train = LoopConfig(precision=precision)
-    begin_training = {}
-    for name in ("mlm", "exlm"):
-        recipe = Recipe("", data, replace(model, objective=name), prior, train)
-        begin_training[name] = partial(updates, recipe)
-    trainings = {name: begin() for name, begin in begin_training.items()}
+    recipes = {
+        name: Recipe("", data, replace(model, objective=name), prior, train)
+        for name in ("mlm", "exlm")
+    }
+    trainings = {name: updates(recipe) for name, recipe in recipes.items()}
     rows = []
     for _ in tqdm(range(WARM_UP + steps), desc="cost of a step", unit="pair"):
         row: dict[str, float] = {}
@@ -74,11 +74,11 @@ def compare(
     times = pd.DataFrame(rows[WARM_UP:])  # seconds of each pair of steps
     total = times.sum()
     models = {}
-    for name, begin in begin_training.items():
+    for name, recipe in recipes.items():
         models[name] = {
             "seconds_per_step": times[name].mean(),
             "tokens_per_second": total["tokens"] / total[name],
-            "peak_memory_bytes": in_own_process(peak_memory, device, begin),
+            "peak_memory_bytes": in_own_process(peak_memory, device, recipe),
         }
     clock = "processor time of one thread" if torch.get_num_threads() == 1 else "wall time"
     return {
@@ -150,11 +150,11 @@ def seconds(call: Call, device: str) -> float:
     return now() - begin
 
 
-def peak_memory(device: str, begin_training: Callable[[], Iterator[tuple[Call, int]]]) -> int:
+def peak_memory(device: str, recipe: Recipe) -> int:
     """By how many bytes the first two of a training's `updates` raise the peak of memory. Call it
     by `in_own_process`: on a CPU it is the resident memory of the whole process."""
     before = 0 if device == "cuda" else resident_memory("VmRSS")
-    for update_once, _ in itertools.islice(begin_training(), 2):
+    for update_once, _ in itertools.islice(updates(recipe), 2):
         update_once()
     if device == "cuda":
         return torch.cuda.max_memory_allocated()

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 import yaml
 
-Row = dict[str, Any]  # of a table or a frame, by column
+Row = dict[str, Any]  # of a table, by column
 
 
 def yaml_content(name: str) -> dict[str, Any]:
@@ -23,8 +23,14 @@ def yaml_content(name: str) -> dict[str, Any]:
 CLAIMS: dict[str, list[dict[str, Any]]] = yaml_content("claims.yaml")
 TEXTS = yaml_content("texts.yaml")
 DISPLAY = yaml_content("display.yaml")
+COMPARABLE = yaml_content("comparable.yaml")
 CURVES: dict[str, str] = DISPLAY["curves"]
-METHODS: dict[str, str] = DISPLAY["methods"]
+METHODS: dict[str, str] = {name: entry["title"] for name, entry in DISPLAY["methods"].items()}
+MLMS = ("mlm", "mlm-plus-plus")  # the methods without states
+# By method, the settings that tell its architecture from others; MLM++ has none.
+SWITCHES: dict[str, dict[str, str]] = {
+    name: entry["switches"] for name, entry in DISPLAY["methods"].items() if "switches" in entry
+}
 HELD_OUT: dict[str, dict[str, Any]] = DISPLAY["held_out"]
 TITLES: dict[str, str] = DISPLAY["titles"]
 # By the title of a column, the digits after the decimal point; others have 1.
@@ -106,7 +112,7 @@ SWEEP: dict[Model, PrintedRow] = {
     Model("mlm" if k == 1 else "exlm", k, p): row for p, k, *row in _PAPER_NUMBERS["sweep"]
 }
 # of the sweep and of Repeated MLM
-PRINTED: dict[Model, PrintedRow] = SWEEP | {
+PAPER_SCORES: dict[Model, PrintedRow] = SWEEP | {
     Model("mlm", 1, p, r): row for p, r, *row in _PAPER_NUMBERS["repeated_mlm"]
 }
 PAPER_COST: dict[str, str | float] = _PAPER_NUMBERS["cost"]

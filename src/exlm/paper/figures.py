@@ -14,16 +14,17 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from exlm.paper.display import CURVES, DIGITS, DISPLAY, TEXTS, Model, Row, as_text, percent, title
+from exlm.paper.display import CURVES, DIGITS, DISPLAY, TEXTS, Model, as_text, percent, title
 from exlm.paper.groups import RunGroup
 from exlm.paper.page import Drawing
+from exlm.paper.pretrainings import Pretraining
 from exlm.storage.files import read_log
 
 POINTS = 100  # of a curve, about; few, so that the files stay small
 COLOURS = ["#3b7dd8", "#e07b39", "#2fa36b", "#a05fc4", "#c7a72c", "#d1495b"]
 COLOURS += ["#1f9fa6", "#8c5a3c", "#6b7280", "#e377c2"]
 # As a decorator, it changes the style inside that function only.
-styled = matplotlib.rc_context(DISPLAY["style"])
+with_style = matplotlib.rc_context(DISPLAY["style"])
 
 
 def _figure(name: str, group: RunGroup, plot: Figure) -> Drawing:
@@ -36,7 +37,7 @@ def _figure(name: str, group: RunGroup, plot: Figure) -> Drawing:
     return Drawing(name, caption, svg.getvalue(), png.getvalue())
 
 
-@styled
+@with_style
 def repeated_figures(group: RunGroup) -> list[Drawing]:
     """The figures of Repeated MLM: heat maps by p and r, and training curves."""
     grid = group.grid()
@@ -91,7 +92,7 @@ def _heat_map(
     axis.spines[:].set_visible(False)
 
 
-@styled
+@with_style
 def entropy_bars(group: RunGroup) -> list[Drawing]:
     """Bars by mask ratio: filled ones are the marginal entropy, hatched ones that per state."""
     models = group.sweep()
@@ -129,7 +130,7 @@ def entropy_bars(group: RunGroup) -> list[Drawing]:
     return [_figure("entropy", group, plot)]
 
 
-@styled
+@with_style
 def sweep_curves(group: RunGroup) -> list[Drawing]:
     """Training curves of ExLM and the vanilla MLM at the same mask ratios."""
     labels = {model: model.label for model in group.sweep()}
@@ -137,7 +138,7 @@ def sweep_curves(group: RunGroup) -> list[Drawing]:
     return _training_curves("sweep-curves", group, labels, shown)
 
 
-@styled
+@with_style
 def cost_curves(group: RunGroup) -> list[Drawing]:
     """Joint perplexity over the hours of training, at the mask ratios that have MLM++."""
     ratios = {model.p for model in group.select("mlm-plus-plus")}
@@ -188,10 +189,10 @@ def _training_curves(
     return [_figure(name, group, plot)]
 
 
-def _mean_log(runs: Sequence[Row], over_hours: bool) -> pd.DataFrame:
+def _mean_log(runs: Sequence[Pretraining], over_hours: bool) -> pd.DataFrame:
     """The logs of a model, as means over its seeds: a row per update or hour, a column for each
     of CURVES. All updates of a run are taken as equally long."""
-    log = pd.DataFrame([line for run in runs for line in read_log(run["path"] / "log.jsonl")])
+    log = pd.DataFrame([line for run in runs for line in read_log(run.path / "log.jsonl")])
     if log.empty:
         return log
     # A loss is logged under the name of its objective, in earlier runs as `loss`.
@@ -200,5 +201,5 @@ def _mean_log(runs: Sequence[Row], over_hours: bool) -> pd.DataFrame:
     means = log.groupby("step").mean(numeric_only=True)
     means = means.reindex(columns=list(CURVES)).dropna(axis=1, how="all")
     if over_hours:
-        means.index *= fmean(run["hours"] / run["steps"] for run in runs)
+        means.index *= fmean(run.hours / run.steps for run in runs)
     return means

@@ -1,11 +1,12 @@
 """The command `exlm report`: all fine-tunings beside their baselines; and if there are runs of the
 paper's experiments, its tables and figures, beside the paper's numbers.
 
-`find_runs` (runs.py) reads all runs, with their numbers, as rows (finished_runs.py). `group_runs`
-(groups.py) puts runs that can be compared into groups. In a group, runs belong to a `Model`
-(display.py), by what the experiments vary; `Means` has its numbers as means over seeds. Of these,
-tables.py makes tables, and comparisons.py those that decide; figures.py draws figures, and page.py
-writes all of it."""
+`find_runs` (runs.py) reads all runs: a `Pretraining` (pretrainings.py) of each pre-trained model,
+and a `TaskResult` (task_results.py) of each fine-tuning or baseline. `group_runs` (groups.py) puts
+runs that can be compared into groups. In a group, runs belong to a `Model` (display.py), by what
+the experiments vary; `Means` (means.py) has its numbers as means over seeds. Of these, tables.py
+makes tables, and comparisons.py those that decide; figures.py draws figures, and page.py writes all
+of it."""
 
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
@@ -15,11 +16,12 @@ from typing import Any
 from exlm.errors import InputError
 from exlm.paper import tables
 from exlm.paper.comparisons import claims_table, worth_table
-from exlm.paper.display import MAIN_TABLES, Model, Row, wording
+from exlm.paper.display import MAIN_TABLES, Model, wording
 from exlm.paper.figures import cost_curves, entropy_bars, repeated_figures, sweep_curves
 from exlm.paper.groups import RunGroup, group_runs
 from exlm.paper.page import Drawing, Section, Table, write_report
 from exlm.paper.runs import DAMAGED, Runs, find_runs
+from exlm.paper.task_results import TaskResult
 
 EXPLORE = (
     'exlm explore "RUN" "This is [MASK], and I\'m very [MASK] to see this." --output "RUN/case.svg"'
@@ -41,14 +43,20 @@ def report(runs: list[str], output: str = "report") -> None:
     all_runs = find_runs(runs)
     groups = group_runs(all_runs)
     left_out = tables.left_out_table(all_runs, groups)
-    mine = _section("mine", [tables.mine_table(all_runs)])
+    mine = _section("mine", [tables.ranking_table(all_runs)])
     lists = _section("runs", [tables.runs_table(groups, all_runs), left_out])
-    experiments = _experiments(all_runs, groups)
+    experiments = _sections(all_runs, groups)
     if any(section.blocks for section in experiments):
         title, lead = wording("page", "experiments")
         not_run = [(section.title, section.start) for section in experiments if not section.blocks]
         commands = _section("not-run", [], missing=not_run)
-        sections = [mine, *_verdicts(groups), *experiments, lists, commands]
+        worth = worth_table(groups)
+        curves = [figure for group in groups for figure in cost_curves(group)] if worth.rows else []
+        verdicts = [
+            _section("worth", [worth, *curves, tables.masks_table(groups)]),
+            _section("claims", [claims_table(groups)]),
+        ]
+        sections = [mine, *verdicts, *experiments, lists, commands]
     else:
         title, lead = wording("page", "mine")
         sections = [mine, lists]
@@ -58,17 +66,7 @@ def report(runs: list[str], output: str = "report") -> None:
     print(f"{summary}\n{Path(output) / 'index.html'}")
 
 
-def _verdicts(groups: Sequence[RunGroup]) -> list[Section]:
-    """Whether ExLM is worth its price, and which claims of the paper show."""
-    worth = worth_table(groups)
-    cost = [figure for group in groups for figure in cost_curves(group)] if worth.rows else []
-    return [
-        _section("worth", [worth, *cost, tables.masks_table(groups)]),
-        _section("claims", [claims_table(groups)]),
-    ]
-
-
-def _experiments(runs: Runs, groups: Sequence[RunGroup]) -> list[Section]:
+def _sections(runs: Runs, groups: Sequence[RunGroup]) -> list[Section]:
     """The sections of the paper's experiments; those without any run have no blocks."""
     return [
         _experiment_section("repeated-mlm", groups, repeated_figures),
@@ -116,27 +114,26 @@ def _experiment_section(
     blocks: list[Table | Drawing] = []
     missing = []
     for group in groups:
-        table, lacking = tables.experiment_table(name, group)
+        table, missing_models = tables.experiment_table(name, group)
         if not table.rows:
             continue
         figures = figures_of(group)
         blocks += [*figures[:1], table, *figures[1:]]
-        if lacking:
-            models = "; ".join(model.description for model in lacking)
-            command = f"{_analyze(name, [group])} {_space(name, group, lacking)}"
+        if missing_models:
+            models = "; ".join(model.description for model in missing_models)
+            command = f"{_analyze(name, [group])} {_space(name, group, missing_models)}"
             missing.append((f"{group.label}: {models}", command))
     return _section(name, blocks, _analyze(name, groups), missing)
 
 
-def _space(experiment: str, group: RunGroup, lacking: Sequence[Model]) -> str:
-    """The options with which an experiment makes the models that a group lacks, whatever its recipe
-    has."""
+def _space(experiment: str, group: RunGroup, models: Sequence[Model]) -> str:
+    """The options with which an experiment makes these models, whatever its recipe has."""
     if experiment == "ablations":
         return f"--model.num_states {group.base_states} --data.mask_ratio {group.base_ratio}"
     if experiment == "repeated-mlm":
-        return f"--space.cells '{[[model.p, model.r] for model in lacking]}'"
-    states = sorted({model.k for model in lacking if model.k > 1})
-    ratios = sorted({model.p for model in lacking})
+        return f"--space.cells '{[[model.p, model.r] for model in models]}'"
+    states = sorted({model.k for model in models if model.k > 1})
+    ratios = sorted({model.p for model in models})
     return f"--space.states '{states}' --space.sweep_mask_ratios '{ratios}'"
 
 
@@ -144,33 +141,33 @@ def _main_section(name: str, groups: Sequence[RunGroup], runs: Runs) -> Section:
     """A main table, of the groups fine-tuned on one of its tasks and baselines on their data."""
     recipes = MAIN_TABLES[name]["finetune"]
     tasks = [task for its_tasks in recipes.values() for task in its_tasks]
-    tuned = [group for group in groups if set(tasks) & set(group.tasks)]
+    groups = [group for group in groups if set(tasks) & set(group.tasks)]
     start = f"exlm pretrain {MAIN_TABLES[name]['pretrain']}\n{_finetune(recipes, tasks)}"
-    if not tuned:
+    if not groups:
         return _section(name, [], start)
-    scored = _data_and_rows(run for group in tuned for run in group.finetunings)
-    of_tasks = [run for run in runs.baselines if run["task"] in tasks]
+    scored = _data_and_rows(run for group in groups for run in group.finetunings)
+    of_tasks = [run for run in runs.baselines if run.task in tasks]
     baselines = [run for run in of_tasks if scored & _data_and_rows([run])]
-    table = tables.main_table(name, tuned, baselines)
+    table = tables.main_table(name, groups, baselines)
     missing = []
-    for group in tuned:
-        lacking = _lacking_tasks(group, tasks)
-        if lacking:
-            finetune = _finetune(recipes, lacking)
-            missing.append((f"{group.label}: {', '.join(lacking)}", finetune))
+    for group in groups:
+        missing_tasks = _missing_tasks(group, tasks)
+        if missing_tasks:
+            command = _finetune(recipes, missing_tasks)
+            missing.append((f"{group.label}: {', '.join(missing_tasks)}", command))
     return _section(name, [table], start, missing)
 
 
-def _data_and_rows(runs: Iterable[Row]) -> set[tuple[str, Any]]:
+def _data_and_rows(runs: Iterable[TaskResult]) -> set[tuple[str, Any]]:
     """What runs scored, in two ways: their headings with their data, and with the rows of these."""
-    return {(run["heading"], run[entry]) for run in runs for entry in ("data", "rows_sha256")}
+    return {(run.heading, scored) for run in runs for scored in (run.data, run.rows_sha256)}
 
 
-def _lacking_tasks(group: RunGroup, tasks: Sequence[str]) -> list[str]:
+def _missing_tasks(group: RunGroup, tasks: Sequence[str]) -> list[str]:
     """The tasks on which not every run of a main table was fine-tuned."""
-    tuned = {(run["pretraining"], run["task"]) for run in group.finetunings}
-    ids = [run["id"] for model in tables.main_models(group) for run in group.runs_of(model)]
-    return [task for task in tasks if any((run_id, task) not in tuned for run_id in ids)]
+    finetunings = {(run.pretraining, run.task) for run in group.finetunings}
+    ids = [run.id for model in tables.main_models(group) for run in group.runs_of(model)]
+    return [task for task in tasks if any((run_id, task) not in finetunings for run_id in ids)]
 
 
 def _finetune(recipes: dict[str, list[str]], tasks: Sequence[str]) -> str:
@@ -189,17 +186,17 @@ def _cases(groups: Sequence[RunGroup]) -> list[Drawing]:
     figures = []
     for group in groups:
         for run in group.runs:
-            drawing = run["path"] / "case.svg"
+            drawing = run.path / "case.svg"
             if drawing.is_file():
-                model = f"{run['model'].description}, seed {run['seed']}"
-                caption = f"{model}, run {run['id']} ({group.label})."
-                figures.append(Drawing(f"case-{run['id']}", caption, drawing.read_bytes()))
+                model = f"{run.model.description}, seed {run.seed}"
+                caption = f"{model}, run {run.id} ({group.label})."
+                figures.append(Drawing(f"case-{run.id}", caption, drawing.read_bytes()))
     return figures
 
 
 def _analyze(experiment: str, groups: Sequence[RunGroup]) -> str:
     """The command of an experiment, with the recipe beside the largest group's runs, if any."""
     runs = groups[0].runs if groups else []
-    recipes = [run["study"] / "recipe.yaml" for run in runs if run["study"]]
+    recipes = [run.study / "recipe.yaml" for run in runs if run.study]
     recipe = next((quote(str(path)) for path in recipes if path.is_file()), "RECIPE")
     return f"exlm analyze {experiment} {recipe}"

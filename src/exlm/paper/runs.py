@@ -1,41 +1,52 @@
 """Finds finished runs on disk."""
 
-import hashlib
 import json
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TypeVar
 
 from exlm.errors import InputError
-from exlm.paper.display import Row
-from exlm.paper.finished_runs import Json, cost_row, held_out_numbers, pretraining_row, scored_row
+from exlm.paper.display import METHODS, Row, percent
 from exlm.paper.measurements import MEASUREMENTS
+from exlm.paper.pretrainings import Json, Pretraining, device_of, held_out_numbers, weight_hash
+from exlm.paper.task_results import TaskResult
 from exlm.storage.files import GRID_REPORT, RUN_RESULT
 from exlm.storage.manifest import MANIFEST
 
 DAMAGED = "damaged"
+Content = TypeVar("Content")
+Run = TypeVar("Run", Pretraining, TaskResult)
+
+
+@dataclass(frozen=True)
+class StepCost:
+    """What a step of ExLM and of the MLM costs, as measured in a `study`: `ratio`, how many times
+    the cost of the MLM that of ExLM is, and the `rows` of the table of costs."""
+
+    study: Path
+    ratio: float
+    rows: list[Row]
 
 
 @dataclass(frozen=True)
 class Runs:
-    """Everything that was found on disk, as rows of finished_runs.py.
+    """Everything that was found on disk.
 
     Attributes:
         pretrainings: pre-trained models.
-        finetunings: models fine-tuned on a task with several seeds. `pretraining` is the id of the
-            pre-training that each began with, or None if this was not found.
+        finetunings: models fine-tuned on a task with several seeds.
         baselines: baselines trained on a task.
         costs: measurements of what a step costs.
         left_out: the files that cannot be used, and the directories of runs that are left out
             because another run has their settings and seeds; as rows of the table of what is left
             out."""
 
-    pretrainings: list[Row]
-    finetunings: list[Row]
-    baselines: list[Row]
-    costs: list[Row]
+    pretrainings: list[Pretraining]
+    finetunings: list[TaskResult]
+    baselines: list[TaskResult]
+    costs: list[StepCost]
     left_out: list[Row]
 
 
@@ -48,37 +59,40 @@ def find_runs(roots: list[str]) -> Runs:
             raise InputError(f"{root} is not a directory; give directories with runs")
         for path, _, _ in os.walk(root):
             folders.setdefault(Path(path).resolve(), Path(path))
-    pretrained: list[Row] = []
-    scored: list[Row] = []
-    costs: list[Row] = []
+    pretrainings = []
+    task_results = []
+    costs = []
     left_out: list[Row] = []
     for folder in sorted(folders.values()):
-        row = _read(folder / RUN_RESULT, pretraining_row, left_out)
-        if row:
-            row["numbers"] += _read(folder / MEASUREMENTS, held_out_numbers, left_out) or []
-            row["weights"] = _read(folder / MANIFEST, _weight_hash, left_out)
-            pretrained.append(row)
-        row = _read(folder / GRID_REPORT, scored_row, left_out)
-        if row:
-            scored.append(row)
-        row = _read(folder / "efficiency.json", cost_row, left_out)
-        if row:
-            costs.append(row)
-    if not (pretrained or scored or costs):
+        pretraining = _read(folder / RUN_RESULT, _pretraining, left_out)
+        if pretraining:
+            pretraining.numbers |= _read(folder / MEASUREMENTS, held_out_numbers, left_out) or {}
+            pretraining.weights = _read(folder / MANIFEST, weight_hash, left_out)
+            pretrainings.append(pretraining)
+        task_result = _read(folder / GRID_REPORT, TaskResult, left_out)
+        # Without labels there is no score.
+        if task_result and task_result.task and task_result.scores:
+            task_results.append(task_result)
+        cost = _read(folder / "efficiency.json", _step_cost, left_out)
+        if cost:
+            costs.append(cost)
+    if not (pretrainings or task_results or costs):
         raise InputError(
             f"there is no finished run in {', '.join(roots)} ({len(left_out)} left out); "
             "give outputs of exlm pretrain, finetune or analyze"
         )
-    pretrained = _without_repeated(pretrained, left_out)
-    scored = _without_repeated(scored, left_out)
-    for row in scored:
-        row["pretraining"] = _pretraining_of(row, pretrained)
-    finetunings = [row for row in scored if not row["is_baseline"]]
-    baselines = [row for row in scored if row["is_baseline"]]
-    return Runs(pretrained, finetunings, baselines, costs, left_out)
+    pretrainings = _without_repeated(pretrainings, left_out)
+    task_results = _without_repeated(task_results, left_out)
+    for task_result in task_results:
+        task_result.pretraining = _pretraining_of(task_result, pretrainings)
+    finetunings = [result for result in task_results if not result.is_baseline]
+    baselines = [result for result in task_results if result.is_baseline]
+    return Runs(pretrainings, finetunings, baselines, costs, left_out)
 
 
-def _read(path: Path, parse: Callable[[Path, Json], Any], left_out: list[Row]) -> Any:
+def _read(
+    path: Path, parse: Callable[[Path, Json], Content], left_out: list[Row]
+) -> Content | None:
     """What `parse` makes of the folder and the content of a JSON file; None if there is no such
     file, or if it cannot be used, which is then `left_out`."""
     if not path.is_file():
@@ -99,33 +113,56 @@ def _not_finite(name: str) -> None:
     raise ValueError(f"a number is {name}")
 
 
-def _weight_hash(_: Path, manifest: Json) -> str | None:
-    """The SHA-256 of the weights, as `exlm.storage.models.weight_hash` computes it."""
-    files = sorted(manifest.get("files", {}).items())
-    sums = "".join(entry["sha256"] for name, entry in files if name.endswith(".safetensors"))
-    return hashlib.sha256(sums.encode()).hexdigest() if sums else None
+def _pretraining(path: Path, content: Json) -> Pretraining | None:
+    # A result with scores is one seed of a fine-tuning, see results.json.
+    return None if "scores" in content else Pretraining(path, content)
 
 
-def _without_repeated(rows: list[Row], left_out: list[Row]) -> list[Row]:
-    """The first row of each id. The others are `left_out`."""
-    by_id: dict[str, Row] = {}
-    for row in rows:
-        if by_id.setdefault(row["id"], row) is not row:
+def _step_cost(path: Path, content: Json) -> StepCost:
+    setting = f"p = {percent(content['mask_ratio'])}, {content['pairs']} pairs"
+    layers = content.get("recipe", {}).get("model", {}).get("expanded_layers", "all")
+    exlm = f"ExLM, k = {content['num_states']}, expanded layers: {layers}"
+    exlm_quartiles = "{:.2f}–{:.2f}".format(*content["ratio_quartiles"])
+
+    def row(name: str, model: str, ratio: float, quartiles: str) -> Row:
+        step = content["models"][name]
+        return {
+            "group": f"ours: {path}, {setting}, {device_of(content)}",
+            "model": model,
+            "ms per step": 1000 * step["seconds_per_step"],
+            "tokens per second": round(step["tokens_per_second"]),
+            "memory, GB": step["peak_memory_bytes"] / 1e9,
+            "times MLM": ratio,
+            "quartiles": quartiles,
+            "clock": content["clock"],
+        }
+
+    mlm_row = row("mlm", METHODS["mlm"], 1.0, "")
+    exlm_row = row("exlm", exlm, content["ratio"], exlm_quartiles)
+    return StepCost(path, content["ratio"], [mlm_row, exlm_row])
+
+
+def _without_repeated(runs: Sequence[Run], left_out: list[Row]) -> list[Run]:
+    """The first run of each id. The others are `left_out`."""
+    by_id: dict[str, Run] = {}
+    for run in runs:
+        if by_id.setdefault(run.id, run) is not run:
             why = "a repetition with the same settings and seeds"
-            left_out.append({"file": str(row["path"]), "why": why, "what": f"run {row['id']}"})
+            left_out.append({"file": str(run.path), "why": why, "what": f"run {run.id}"})
     return list(by_id.values())
 
 
-def _pretraining_of(scored: Row, pretrained: list[Row]) -> str | None:
+def _pretraining_of(result: TaskResult, pretrainings: Sequence[Pretraining]) -> str | None:
     """The id of the pre-training that a fine-tuning started from: that with the same weights or, if
     weights are not known, at the same path. None of random weights."""
-    if scored["from_scratch"]:
+    if result.model_path is None:
         return None
-    checksum = scored["model_sha256"]
-    same_weights = [row["id"] for row in pretrained if checksum and row["weights"] == checksum]
-    same_path = []
-    for row in pretrained:
-        are_recorded = checksum and row["weights"]
-        if not are_recorded and scored["model_path"] in (row["path"], row["first_path"]):
-            same_path.append(row["id"])
-    return next(iter(same_weights + same_path), None)
+    checksum = result.model_sha256
+    for run in pretrainings:
+        if checksum and run.weights == checksum:
+            return run.id
+    for run in pretrainings:
+        are_recorded = checksum and run.weights
+        if not are_recorded and result.model_path in (run.path, run.first_path):
+            return run.id
+    return None

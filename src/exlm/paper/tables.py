@@ -1,7 +1,7 @@
 """The tables of the report: the paper's tables with our numbers, and lists of what was found on
 disk. Each is a list of rows and a caption."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import chain, repeat
 from statistics import fmean, median
 
@@ -13,8 +13,9 @@ from exlm.paper.display import (
     HELD_OUT,
     MAIN_TABLES,
     METHODS,
+    MLMS,
     PAPER_COST,
-    PRINTED,
+    PAPER_SCORES,
     SWEEP,
     Model,
     Row,
@@ -22,30 +23,34 @@ from exlm.paper.display import (
     title,
     wording,
 )
-from exlm.paper.groups import Means, RunGroup, spread
+from exlm.paper.groups import RunGroup
+from exlm.paper.means import Means, spread
 from exlm.paper.page import SPREAD, Table
-from exlm.paper.runs import Runs
+from exlm.paper.pretrainings import Pretraining
+from exlm.paper.runs import Runs, StepCost
+from exlm.paper.task_results import TaskResult
 from exlm.tasks.labels.metrics import goodness
-
-MASKS = [quantity for quantity in HELD_OUT if quantity.startswith("evaluation/nll_by_masks")]
 
 
 def as_table(
     name: str,
-    columns: Sequence[str],
-    rows: Iterable[Row],
-    scored: Iterable[Row] = (),
+    rows: Sequence[Row],
+    columns: Sequence[str] = (),
+    scored: Iterable[TaskResult] = (),
     **phrases: str | int,
 ) -> Table:
     """A table with its title and caption, in which `phrases` are filled in. The caption names the
-    data of `scored` runs that differ from the published ones. Where a row lacks a column, the cell
-    is empty."""
+    data of `scored` runs that differ from the published ones. Without `columns`, they are those of
+    the first row. Where a row lacks a column, the cell is empty."""
     heading, caption = wording("tables", name, **phrases)
     departures: set[str] = set()
     for run in scored:
-        departures.update(f"{title(run['task'])}: {text}" for text in run["departures"])
+        departures.update(f"{title(run.task)}: {text}" for text in run.departures)
     if departures:
         caption += f" Not the published data: {'; '.join(sorted(departures))}."
+    if rows and not columns:
+        names = [column for column in rows[0] if not column.endswith(SPREAD)]
+        columns = [column for column in names if column not in ("group", "source", "digits")]
     empty = {"group": "", "source": "ours", **dict.fromkeys(columns, "")}
     return Table(name, heading, caption, columns, [empty | row for row in rows])
 
@@ -53,20 +58,20 @@ def as_table(
 def model_row(
     group: RunGroup, model: Model, columns: Mapping[str, Sequence[str]], means: Means
 ) -> Row:
-    """The row of a model of a group: its settings, seeds (of pre-training × of fine-tuning) and
-    runs, and in each of the `columns` the mean of some quantities."""
+    """The row of a model of a group: its settings, in each of the `columns` the mean of some
+    quantities, and its seeds (of pre-training × of fine-tuning) and runs."""
     runs = group.runs_of(model)
-    ids = [run["id"] for run in runs]
-    finetunings = [tuning for tuning in group.finetunings if tuning["pretraining"] in ids]
+    ids = [run.id for run in runs]
+    finetunings = [tuning for tuning in group.finetunings if tuning.pretraining in ids]
     return {
         "model": model.label,
         "p, %": 100 * model.p,
         "r": model.r,
         "pʳ, %": 100 * model.p**model.r,
-        "updates": runs[0]["steps"] if runs else None,
+        "updates": runs[0].steps if runs else None,
+        **mean_entries(model, columns, means),
         "seeds": f"{len(runs)} × {_seed_counts(finetunings) or 0}" if runs else "",
         "runs": " ".join(ids) or None,
-        **mean_entries(model, columns, means),
     }
 
 
@@ -78,9 +83,9 @@ def mean_entries(model: Model, columns: Mapping[str, Sequence[str]], means: Mean
     return row
 
 
-def _seed_counts(scored: Iterable[Row]) -> str:
+def _seed_counts(scored: Iterable[TaskResult]) -> str:
     """The numbers of fine-tuning seeds, such as `3–5`."""
-    return "–".join(map(str, sorted({len(run["seeds"]) for run in scored})))
+    return "–".join(map(str, sorted({len(run.seeds) for run in scored})))
 
 
 def main_models(group: RunGroup) -> list[Model]:
@@ -89,7 +94,7 @@ def main_models(group: RunGroup) -> list[Model]:
     return [model for model in models if model.p == group.base_ratio]
 
 
-def main_table(name: str, groups: Sequence[RunGroup], baselines: Sequence[Row]) -> Table:
+def main_table(name: str, groups: Sequence[RunGroup], baselines: Sequence[TaskResult]) -> Table:
     """Other systems, then the paper's own, then ours by group, then baselines."""
     main = MAIN_TABLES[name]
     center = median if main["of_medians"] else fmean
@@ -104,22 +109,23 @@ def main_table(name: str, groups: Sequence[RunGroup], baselines: Sequence[Row]) 
         for model in main_models(group):
             row = model_row(group, model, main["columns"], means)
             rows.append(row | {"group": f"ours: {group.label}"})
-    for baseline in dict.fromkeys(run["model"] for run in baselines):
-        runs = {run["task"]: run for run in baselines if run["model"] == baseline}.values()
+    for baseline in dict.fromkeys(run.source for run in baselines):
+        runs = {run.task: run for run in baselines if run.source == baseline}.values()
         # It is trained anew for each task; as one run, it has the mean of all of them.
         as_model = Model(baseline, 1, 0.0)
-        numbers = [(as_model, baseline, number) for run in runs for number in run["numbers"]]
-        means = Means(numbers, center)
+        numbers = dict(chain.from_iterable(run.numbers.items() for run in runs))
+        means = Means({as_model: {baseline: numbers}}, center)
         row = {
             "group": "ours: baselines on the same data",
             "model": baseline,
+            **mean_entries(as_model, main["columns"], means),
             "seeds": _seed_counts(runs),
-            "runs": " ".join(run["id"] for run in runs),
+            "runs": " ".join(run.id for run in runs),
         }
-        rows.append(row | mean_entries(as_model, main["columns"], means))
+        rows.append(row)
     columns = ["model", "updates", *main["columns"], "seeds", "runs"]
     scored = [run for group in groups for run in group.finetunings]
-    return as_table(name, columns, rows, [*scored, *baselines])
+    return as_table(name, rows, columns, [*scored, *baselines])
 
 
 def experiment_table(name: str, group: RunGroup) -> tuple[Table, list[Model]]:
@@ -134,10 +140,10 @@ def experiment_table(name: str, group: RunGroup) -> tuple[Table, list[Model]]:
     means |= {title(name): [name] for name in experiment["quantities"]}
     needed = [title(name) for name in (experiment["quantities"][0], *tasks)]
     rows = []
-    lacking = []
-    for model in MODELS[name](group):
+    missing = []
+    for model in EXPERIMENT_MODELS[name](group):
         row = model_row(group, model, means, group.means)
-        printed = PRINTED.get(model, [])
+        printed = PAPER_SCORES.get(model, [])
         if name == "ablations":
             row["model"] = model.title  # k and p stand in the title of the table
             printed = ABLATIONS.get(model.method, [])
@@ -145,36 +151,35 @@ def experiment_table(name: str, group: RunGroup) -> tuple[Table, list[Model]]:
         rows.append(row)
         is_made = model.method in METHODS  # by `exlm analyze`
         if is_made and any(row[column] is None for column in needed):
-            lacking.append(model)
+            missing.append(model)
     table = as_table(
         name,
-        [*experiment["settings"], *means, *experiment["paper"], "seeds", "runs"],
         rows,
+        [*experiment["settings"], *means, *experiment["paper"], "seeds", "runs"],
         group.finetunings,
         label=group.label,
         ratio=percent(group.base_ratio),
         states=group.base_states,
     )
-    return table, lacking
+    return table, missing
 
 
-def _ablations(group: RunGroup) -> list[Model]:
+def _ablation_models(group: RunGroup) -> list[Model]:
     """ExLM with and without its parts, and the MLM; none if there is only one method."""
     k, p = group.base_states, group.base_ratio
     ours = {model for model in group.models if model.p == p and model.r == 1 and model.k in (1, k)}
     if len(ours) < 2:
         return []
-    mlms = ("mlm", "mlm-plus-plus")
-    papers = {Model(method, 1 if method in mlms else k, p) for method in ABLATIONS}
+    papers = {Model(method, 1 if method in MLMS else k, p) for method in ABLATIONS}
     return sorted(ours | papers, key=lambda model: model.place)
 
 
-def _sweep(group: RunGroup) -> list[Model]:
+def _sweep_models(group: RunGroup) -> list[Model]:
     """Each p and k (1: the vanilla MLM); none unless two models are of ExLM."""
     return _in_order({*group.sweep(), *SWEEP}) if len(group.select("exlm")) > 1 else []
 
 
-def _with_entropy(group: RunGroup) -> list[Model]:
+def _entropy_models(group: RunGroup) -> list[Model]:
     """ExLM and the vanilla MLM; none unless there is the entropy of an ExLM."""
     entropies = group.means.by_model(group.select("exlm"), "entropy/mean")
     return _in_order(group.sweep()) if entropies else []
@@ -185,56 +190,56 @@ def _in_order(models: Iterable[Model]) -> list[Model]:
 
 
 # By experiment, the models that stand in its table
-MODELS = {
+EXPERIMENT_MODELS: dict[str, Callable[[RunGroup], list[Model]]] = {
     "repeated-mlm": RunGroup.grid,
-    "ablations": _ablations,
-    "sweep": _sweep,
-    "entropy": _with_entropy,
+    "ablations": _ablation_models,
+    "sweep": _sweep_models,
+    "entropy": _entropy_models,
 }
 
 
 def masks_table(groups: Sequence[RunGroup]) -> Table:
     """Marginal nll by the number of masks: a model should be good with few masks, of which a task
     has none."""
-    columns = {title(quantity): [quantity] for quantity in MASKS}
+    quantities = [name for name in HELD_OUT if name.startswith("evaluation/nll_by_masks")]
+    columns = {title(quantity): [quantity] for quantity in quantities}
     rows = []
     for group in groups:
         for model in group.models:
             row = model_row(group, model, columns, group.means)
             if any(row[column] is not None for column in columns):
                 rows.append(row | {"group": group.label, "model": model.description})
-    return as_table("masks", ["model", *columns, "seeds", "runs"], rows)
+    return as_table("masks", rows, ["model", *columns, "seeds", "runs"])
 
 
-def mine_table(runs: Runs) -> Table:
+def ranking_table(runs: Runs) -> Table:
     """Every fine-tuning and baseline, under the heading of what was scored; the best come first."""
     rows: list[Row] = []
     for heading, same_rows in _by_heading([*runs.finetunings, *runs.baselines]):
-        different = pd.DataFrame([run["options"] for run in same_rows]).nunique() > 1
-        for run in sorted(same_rows, key=lambda run: -goodness(run["mean"], run["metric"])):
-            options = []
-            for name, value in run["options"].items():
-                if value and different[name]:
-                    options.append(f"{name} = {value}")
-            row = {name: run[name] for name in ("model", "digits", "interval", "rows")}
-            row |= {
+        differs = pd.DataFrame([run.options for run in same_rows]).nunique() > 1
+        for run in sorted(same_rows, key=lambda run: -goodness(run.mean, run.metric)):
+            options = [name for name, value in run.options.items() if value and differs[name]]
+            row = {
                 "group": heading,
-                "settings": ", ".join(options),
-                "score": run["mean"],
-                "score" + SPREAD: spread(run["scores"]),
-                "seeds": len(run["scores"]),
-                "runs": run["id"],
+                "digits": run.digits,
+                "model": run.source,
+                "settings": ", ".join(f"{name} = {run.options[name]}" for name in options),
+                "score": run.mean,
+                "score" + SPREAD: spread(run.scores),
+                "interval": run.interval,
+                "rows": run.rows,
+                "seeds": len(run.scores),
+                "runs": run.id,
             }
             rows.append(row)
-    columns = ["model", "settings", "score", "interval", "rows", "seeds", "runs"]
-    return as_table("mine", columns, rows)
+    return as_table("mine", rows)
 
 
-def _by_heading(scored: list[Row]) -> list[tuple[str, list[Row]]]:
+def _by_heading(scored: Sequence[TaskResult]) -> list[tuple[str, list[TaskResult]]]:
     """The runs that scored the same rows, by a heading that says what these are."""
     if not scored:
         return []
-    runs = pd.DataFrame(scored)
+    runs = pd.DataFrame([vars(run) for run in scored])
     data = runs["data"].map(lambda data: " ".join(checksum[:8] for checksum in data))
     # Files with other rows elsewhere are compared, too, if the same rows were scored.
     data = data.groupby([runs["heading"], runs["rows_sha256"]]).transform("min")
@@ -247,12 +252,10 @@ def _by_heading(scored: list[Row]) -> list[tuple[str, list[Row]]]:
     return [(str(heading), [scored[i] for i in places]) for heading, places in by_heading]
 
 
-def cost_table(costs: Iterable[Row]) -> Table:
+def cost_table(costs: Iterable[StepCost]) -> Table:
     """The cost of a step: the ratio stated in the paper's text, and all of our measurements."""
-    rows = [row for cost in costs for row in cost["rows"]]
-    columns = ["model", "ms per step", "tokens per second", "memory, GB", "times MLM"]
-    columns += ["quartiles", "clock"]
-    return as_table("cost", columns, [PAPER_COST, *rows] if rows else [])
+    rows = [row for cost in costs for row in cost.rows]
+    return as_table("cost", [PAPER_COST, *rows] if rows else [])
 
 
 def runs_table(groups: Sequence[RunGroup], runs: Runs) -> Table:
@@ -260,49 +263,52 @@ def runs_table(groups: Sequence[RunGroup], runs: Runs) -> Table:
     rows: dict[str, Row] = {}  # by run; a vanilla MLM may belong to several groups
     for group in groups:
         for run in group.runs:
-            model = run["model"]
-            row = _run_row(group.label, "pre-training", model.label, run)
-            row |= {"p, %": 100 * model.p, "r": model.r, "updates": run["steps"]}
-            rows.setdefault(run["id"], row | {"hours": run["hours"]})
-            tunings = [other for other in group.finetunings if other["pretraining"] == run["id"]]
-            for tuning in sorted(tunings, key=lambda tuning: tuning["task"]):
-                what = f"{title(tuning['task'])} from {run['id']}, {tuning['best']}"
-                rows.setdefault(tuning["id"], _run_row(group.label, "fine-tuning", what, tuning))
-    for tuning in sorted(runs.finetunings, key=lambda tuning: tuning["pretraining"] not in rows):
+            row = _run_row(group.label, "pre-training", run.model.label, run)
+            row |= {"p, %": 100 * run.model.p, "r": run.model.r, "updates": run.steps}
+            rows.setdefault(run.id, row | {"hours": run.hours})
+            tunings = [other for other in group.finetunings if other.pretraining == run.id]
+            for tuning in sorted(tunings, key=lambda tuning: tuning.task):
+                what = f"{title(tuning.task)} from {run.id}, {tuning.grid_cell}"
+                rows.setdefault(tuning.id, _run_row(group.label, "fine-tuning", what, tuning))
+    for tuning in sorted(runs.finetunings, key=lambda tuning: tuning.pretraining not in rows):
         heading = "other fine-tunings: of other models or of random weights"
-        source = tuning["model"]
-        if tuning["pretraining"] in rows:
+        source = tuning.source
+        if tuning.pretraining in rows:
             heading = "other fine-tunings of these models: other labels or rows, or rarer settings"
-            source = tuning["pretraining"]
-        what = f"{title(tuning['task'])} from {source}"
+            source = tuning.pretraining
+        what = f"{title(tuning.task)} from {source}"
         row = _run_row(heading if groups else "fine-tunings", "fine-tuning", what, tuning)
-        rows.setdefault(tuning["id"], row)
-    for baseline in sorted(runs.baselines, key=lambda run: (run["model"], run["task"])):
-        what = f"{title(baseline['task'])}, {baseline['model']}"
-        rows.setdefault(baseline["id"], _run_row("baselines", "baseline", what, baseline))
-    columns = ["run", "kind", "what", "p, %", "r", "updates", "seeds", "result", "hours", "device"]
-    return as_table("runs", [*columns, "directory"], rows.values())
+        rows.setdefault(tuning.id, row)
+    for baseline in sorted(runs.baselines, key=lambda run: (run.source, run.task)):
+        what = f"{title(baseline.task)}, {baseline.source}"
+        rows.setdefault(baseline.id, _run_row("baselines", "baseline", what, baseline))
+    return as_table("runs", list(rows.values()))
 
 
-def _run_row(group: str, kind: str, what: str, run: Row) -> Row:
+def _run_row(group: str, kind: str, what: str, run: Pretraining | TaskResult) -> Row:
+    """The row of any run; the caller fills in what only a pre-training has."""
     return {
         "group": group,
-        "run": run["id"],
+        "run": run.id,
         "kind": kind,
         "what": what,
-        "seeds": " ".join(map(str, run["seeds"])),
-        "result": run["result"],
-        "device": run["device"],
-        "directory": str(run["path"]),
+        "p, %": "",
+        "r": "",
+        "updates": "",
+        "seeds": " ".join(map(str, run.seeds)),
+        "result": run.result,
+        "hours": "",
+        "device": run.device,
+        "directory": str(run.path),
     }
 
 
 def left_out_table(runs: Runs, groups: Sequence[RunGroup]) -> Table:
-    """Files and runs that are in no other table (`mine_table` has all scored runs), and why."""
-    used = {run["id"] for group in groups for run in group.runs}
+    """Files and runs that are in no other table (`ranking_table` has all scored runs), and why."""
+    grouped = {run.id for group in groups for run in group.runs}
     rows = list(runs.left_out)
     for run in runs.pretrainings:
-        if run["id"] not in used:
-            what = f"{run['model'].description}, seed {run['seed']}"
-            rows.append({"file": str(run["path"]), "why": "another run has its seed", "what": what})
-    return as_table("left-out", ["file", "why", "what"], rows)
+        if run.id not in grouped:
+            what = f"{run.model.description}, seed {run.seed}"
+            rows.append({"file": str(run.path), "why": "another run has its seed", "what": what})
+    return as_table("left-out", rows)
