@@ -14,13 +14,14 @@ from exlm.data.frames import FileRows, write_frame
 from exlm.errors import InputError, note
 from exlm.storage.files import GRID_REPORT, read_or_empty, write_json
 from exlm.storage.models import weight_hash
-from exlm.tasks.baselines.saved import BaselinePredictor, SavedBaseline
+from exlm.tasks.baselines.saved import Baselines, SavedBaseline
 from exlm.tasks.encoders.loading import SeedModel, load_saved_task
+from exlm.tasks.encoders.saved_task import SavedTask
 from exlm.tasks.labels.metrics import ERRORS_IN_UNITS, in_digits
 from exlm.tasks.labels.scores import COVERAGE, with_intervals
 from exlm.tasks.results import is_baseline, seed_directories
 from exlm.tasks.rows.table import UNUSABLE
-from exlm.tasks.tables.predictions import Predictions, PredictOptions, Predictor, Scores
+from exlm.tasks.tables.predictions import Evaluation, PredictOptions, Predictor
 from exlm.tasks.tables.predictor import TablePredictor
 from exlm.tasks.task import find_task_type
 
@@ -53,13 +54,15 @@ def predict(
     suffixes = (".csv", ".tsv", ".jsonl", ".parquet", ".xlsx")
     target = output_path(model, input, output, "predictions.csv", suffixes)
     predict_options = PredictOptions(**options)
+    table_options = predict_options.table_options
     models = _seed_models(model, predict_options)
     predictor = _predictor(models, input, predict_options)
-    layout = output_layout(input, predict_options.table_options, target)
-    if predictor.in_chunks and target.suffix != ".xlsx":  # chunks of a workbook cannot be joined
+    layout = output_layout(input, table_options, target)
+    in_chunks = isinstance(predictor, TablePredictor) and predictor.in_chunks
+    if in_chunks and target.suffix != ".xlsx":  # chunks of a workbook cannot be joined
 
         def write(rows: FileRows, path: Path) -> dict[str, int]:
-            predictions = predictor.predict(rows)
+            predictions = predictor.predict_rows(rows)
             begins_file = rows.frame.index[0] == 0
             write_frame(predictions.frame, path, header=begins_file, layout=layout)
             return predictions.counts
@@ -71,15 +74,15 @@ def predict(
             ],
             "options": predict_options,
         }
-        counts = write_in_chunks(input, predict_options.table_options, target, settings, write)
+        counts = write_in_chunks(input, table_options, target, settings, write)
         print(f"{in_words(counts)}: {target}")
         return target
     predictions = predictor.predict()
     write_frame(predictions.frame, target, layout=layout)
     print(f"{in_words(predictions.counts)}: {target}")
-    if predictions.scores:
-        in_units = bool(models[0].saved_task.error_units)
-        _print_evaluation(_evaluation(predictions, predictions.scores, 0, 0), in_units)
+    if predictions.evaluation:
+        report = _report(predictions.evaluation, predictions.counts, resamples=0, seed=0)
+        _print_report(report, models[0].saved_task)
     if predictions.note:
         print(f"not scored: {predictions.note}")
     return target
@@ -102,7 +105,7 @@ def explain_prediction(model: str, text: str, page: str) -> None:
             f"{model} predicts for several texts at a time; give them in a file to exlm predict"
         )
     row = FileRows(pd.DataFrame({saved_task.text_column: [text]}))
-    TablePredictor.for_file(models, "the text", options, row).predict(row)
+    TablePredictor(models, "the text", options, row).predict_rows(row)
     print(f"1 prediction: {page}")
 
 
@@ -140,7 +143,7 @@ def evaluate(
     models = _seed_models(model, predict_options)
     saved_task = models[0].saved_task
     predictions = _predictor(models, input, predict_options).predict()
-    if predictions.scores is None:
+    if predictions.evaluation is None:
         problem = "no question has an answer; give them as `exlm finetune` takes them"
         if saved_task.label_columns:  # questions have none
             labels = listed(saved_task.label_columns, 5)
@@ -149,44 +152,43 @@ def evaluate(
     report = {
         "model": model,
         "input": input,
-        **_evaluation(predictions, predictions.scores, resamples, seed),
+        **_report(predictions.evaluation, predictions.counts, resamples, seed),
     }
     write_json(target, report)
     print(in_words(predictions.counts))
-    _print_evaluation(report, bool(saved_task.error_units))
+    _print_report(report, saved_task)
     print(f"everything is in {target}")
     return report
 
 
-def _evaluation(
-    predictions: Predictions, scores: Scores, resamples: int, seed: int
+def _report(
+    evaluation: Evaluation, counts: dict[str, int], resamples: int, seed: int
 ) -> dict[str, Any]:
     """How many rows are scored, and their scores: what `evaluate` returns but for `model` and
     `input`. The calibration error has no interval: samples repeat rows, which makes it larger."""
-    metrics = {
-        name: with_intervals(score, scores.rows, resamples, seed, f"intervals of {name}")
-        for name, score in scores.scorers.items()
-    }
-    for scores_of_model in metrics.values():
-        if "calibration_error" in scores_of_model:
-            del scores_of_model["calibration_error"]["low"]
-            del scores_of_model["calibration_error"]["high"]
+    metrics = {}
+    for name, score in evaluation.scorers.items():
+        progress = f"intervals of {name}"
+        metrics[name] = with_intervals(score, evaluation.rows, resamples, seed, progress)
+        for bound in ("low", "high"):
+            metrics[name].get("calibration_error", {}).pop(bound, None)
     return {
-        "labelled": len(scores.rows),
-        "unknown_labels": scores.unknown_labels,
-        "unusable": predictions.counts.get(UNUSABLE, 0),
-        "in_training": scores.in_training,
+        "labelled": len(evaluation.rows),
+        "unknown_labels": evaluation.unknown_labels,
+        "unusable": counts.get(UNUSABLE, 0),
+        "in_training": evaluation.in_training,
         "resamples": resamples,
         "seed": seed,
         "metrics": metrics,
-        "labels": scores.labels,
-        "classes": scores.classes,
-        "confusion": scores.confusion,
+        "labels": evaluation.labels,
+        "classes": evaluation.classes,
+        "confusion": evaluation.confusion,
     }
 
 
-def _print_evaluation(report: dict[str, Any], in_units: bool) -> None:
-    """Prints an `_evaluation`; `in_units`: whether errors are in `error_units`."""
+def _print_report(report: dict[str, Any], saved_task: SavedTask) -> None:
+    """Prints a `_report` on models of a task."""
+    in_units = bool(saved_task.error_units)
     print(f"{report['labelled']} labelled rows")
     if report["in_training"] is None:
         note(
@@ -242,7 +244,7 @@ def _in_words(score: dict[str, float]) -> str:
 def _predictor(models: list[SeedModel], input: str, options: PredictOptions) -> Predictor:
     """What predicts for a file with fine-tuned models."""
     if is_baseline(models[0].directory):
-        return BaselinePredictor.for_file(models, input, options)
+        return TablePredictor(models, input, options, row_models=Baselines)
     return find_task_type(models[0].saved_task.task_type).predictor(models, input, options)
 
 

@@ -1,17 +1,14 @@
-"""From labels and predictions to scores: of all labels, of each by itself, of classes, and how much
-scores would vary with other rows."""
+"""From labels and predictions to scores, and how much these would vary with other rows."""
 
 import warnings
 from collections.abc import Callable, Sequence
-from typing import Any
 
 import numpy as np
 import pandas as pd
-from sklearn.metrics import confusion_matrix, precision_recall_fscore_support
 from tqdm import tqdm
 
 from exlm.errors import Diverged
-from exlm.tasks.labels.entities import entity_f1, has_entities, score_entities
+from exlm.tasks.labels.entities import entity_f1, has_entities
 from exlm.tasks.labels.label_types import LabelType
 from exlm.tasks.labels.metrics import ENTITY_F1
 
@@ -72,59 +69,6 @@ def score_predictions(
     if "roc_auc" in label_type.metrics:
         scores["tasks_scored"] = sum(bool(np.ptp(truth) > 0) for truth, _ in columns)
     return scores
-
-
-def score_labels(
-    label_type: LabelType, label_columns: Sequence[str], labels: np.ndarray, predictions: np.ndarray
-) -> dict[str, dict[str, float]]:
-    """All scores of every label by itself, in its own units, how many `rows` have it, and of
-    classes how many are `positives`; {} if there is only one label."""
-    if len(label_columns) == 1:
-        return {}
-    scores = dict[str, dict[str, float]]()
-    for name, of_label, predicted in zip(label_columns, labels.T, predictions.T, strict=True):
-        scores[name] = {"rows": int((~np.isnan(of_label)).sum())}
-        if not label_type.is_number:
-            scores[name]["positives"] = int((of_label == 1).sum())
-        scores[name] |= score_predictions(label_type, of_label[:, None], predicted[:, None])
-    return scores
-
-
-def score_classes(
-    label_type: LabelType, labels: np.ndarray, predictions: np.ndarray, class_names: Sequence[str]
-) -> dict[str, dict[str, float]]:
-    """How many `rows` (or units) have each class, and its precision, recall and F1, 0 where they
-    are undefined; `score_entities` where the classes of units mark entities. Arguments as for
-    `confusion`."""
-    if label_type.of_units and has_entities(class_names):
-        return score_entities(labels, predictions, class_names)
-    truth, predicted = _true_and_most_probable(label_type, labels, predictions)
-    precision, recall, f1, rows = precision_recall_fscore_support(
-        truth, predicted, labels=range(len(class_names)), zero_division=0
-    )
-    columns = {"rows": rows, "precision": precision, "recall": recall, "f1": f1}
-    scores: Any = pd.DataFrame(columns, list(class_names)).to_dict("index")
-    return scores
-
-
-def confusion(
-    label_type: LabelType, labels: np.ndarray, predictions: np.ndarray, class_names: Sequence[str]
-) -> dict[str, dict[str, int]]:
-    """How many rows (or units) of each class are predicted to have which. Labels and predictions
-    as for `score_predictions`."""
-    truth, predicted = _true_and_most_probable(label_type, labels, predictions)
-    matrix = confusion_matrix(truth, predicted, labels=range(len(class_names)))
-    names = list(class_names)
-    counts: Any = pd.DataFrame(matrix, names, names).to_dict("index")
-    return counts
-
-
-def _true_and_most_probable(
-    label_type: LabelType, labels: np.ndarray, predictions: np.ndarray
-) -> tuple[np.ndarray, np.ndarray]:
-    """The indices of the true classes, and of the most probable ones: [rows or units] each."""
-    labels, predictions = label_type.as_rows(labels, predictions)
-    return labels[:, 0].astype(int), label_type.to_score(predictions)[:, 0]
 
 
 def with_intervals(
