@@ -17,8 +17,8 @@ from exlm.storage.models import weight_hash
 from exlm.tasks.baselines.saved import Baselines, SavedBaseline
 from exlm.tasks.encoders.loading import SeedModel, load_saved_task
 from exlm.tasks.encoders.saved_task import SavedTask
-from exlm.tasks.labels.metrics import ERRORS_IN_UNITS, in_digits
-from exlm.tasks.labels.scores import COVERAGE, with_intervals
+from exlm.tasks.labels.metrics import SCALED_ERRORS, in_digits
+from exlm.tasks.labels.scores import BOOTSTRAP_LEVEL, with_intervals
 from exlm.tasks.results import is_baseline, seed_directories
 from exlm.tasks.rows.table import UNUSABLE
 from exlm.tasks.tables.predictions import Evaluation, PredictOptions, Predictor
@@ -58,8 +58,8 @@ def predict(
     models = _seed_models(model, predict_options)
     predictor = _predictor(models, input, predict_options)
     layout = output_layout(input, table_options, target)
-    in_chunks = isinstance(predictor, TablePredictor) and predictor.in_chunks
-    if in_chunks and target.suffix != ".xlsx":  # chunks of a workbook cannot be joined
+    is_workbook = target.suffix == ".xlsx"  # chunks of which cannot be joined
+    if isinstance(predictor, TablePredictor) and predictor.in_chunks and not is_workbook:
 
         def write(rows: FileRows, path: Path) -> dict[str, int]:
             predictions = predictor.predict_rows(rows)
@@ -188,7 +188,6 @@ def _report(
 
 def _print_report(report: dict[str, Any], saved_task: SavedTask) -> None:
     """Prints a `_report` on models of a task."""
-    in_units = bool(saved_task.error_units)
     print(f"{report['labelled']} labelled rows")
     if report["in_training"] is None:
         note(
@@ -204,9 +203,9 @@ def _print_report(report: dict[str, Any], saved_task: SavedTask) -> None:
         )
     print(pd.DataFrame(report["metrics"]).map(_in_words).to_string())
     if report["resamples"]:
-        print(f"in brackets: {COVERAGE:.0%} bootstrap intervals over rows")
-    if in_units:
-        print(ERRORS_IN_UNITS)
+        print(f"in brackets: {BOOTSTRAP_LEVEL:.0%} bootstrap intervals over rows")
+    if saved_task.error_scales:
+        print(SCALED_ERRORS)
     of_labels = pd.DataFrame(report["labels"]).T
     undefined = of_labels.columns[of_labels.isna().any()].difference(["coverage"], sort=False)
     if len(undefined):
@@ -214,8 +213,9 @@ def _print_report(report: dict[str, Any], saved_task: SavedTask) -> None:
             f"{' and '.join(undefined)} are means over the labels that have them here; "
             "the other labels have too few rows, or only one class"
         )
+    own_units = ", in its own units" if saved_task.error_scales else ""
     tables = {
-        f"every label by itself{', in its own units' if in_units else ''}": report["labels"],
+        f"every label by itself{own_units}": report["labels"],
         "every class by itself": report["classes"],
     }
     if len(report["confusion"]) <= MOST_CLASSES_SHOWN:

@@ -3,7 +3,6 @@
 It is fitted to them again, with the same seed, which gives the same model. So a file that somebody
 passes on is data; a saved object of scikit-learn could run any code where it is loaded."""
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -19,13 +18,12 @@ from exlm.storage.files import read_or_empty, write_json
 from exlm.tasks.baselines import BASELINES
 from exlm.tasks.baselines.inputs import FitInputs
 from exlm.tasks.baselines.texts import check_texts, protein_letters
-from exlm.tasks.encoders.loading import SeedModel
 from exlm.tasks.encoders.saved_task import SavedTask
 from exlm.tasks.labels.metrics import goodness
 from exlm.tasks.results import BASELINE_FILE
 from exlm.tasks.rows.reading import TableTokens
 from exlm.tasks.rows.table import TextTable
-from exlm.tasks.tables.predictions import PredictOptions
+from exlm.tasks.tables.row_models import RowModels
 from exlm.tasks.tables.scoring import LabelledPredictions
 
 ARRAYS = {"labels": float, "train": int, "valid": int}
@@ -116,26 +114,20 @@ class SavedBaseline:
         return goodness(scored.score(self.valid)[self.metric], self.metric)
 
 
-@dataclass(frozen=True)
-class Baselines:
-    """Saved baselines, which are fitted again to predict (`RowModels`)."""
+class Baselines(RowModels):
+    """Saved baselines, which are fitted again to predict."""
 
-    models: Sequence[SeedModel]
-    molecules: bool
-    options: PredictOptions
     in_chunks: ClassVar[bool] = False  # they would be fitted for every chunk
 
     @cached_property
-    def saved(self) -> dict[str, SavedBaseline]:
-        """The baseline of every seed, by its name."""
-        directories = [model.directory for model in self.models]
-        return {directory.name: SavedBaseline.read(directory) for directory in directories}
+    def baselines(self) -> list[SavedBaseline]:
+        """The baseline of every seed."""
+        return [SavedBaseline.read(model.directory) for model in self.models]
 
     @cached_property
     def tokenizer(self) -> PreTrainedTokenizerFast | None:
         """What reads proteins, if the baselines learned from proteins."""
-        first = next(iter(self.saved.values()))
-        return None if self.molecules else protein_letters(first.texts)
+        return None if self.molecules else protein_letters(self.baselines[0].texts)
 
     def read(self, table: TextTable, path: str) -> tuple[TextTable, TableTokens]:
         """Rows of the file `path`, of which baselines read the texts and no tokens."""
@@ -145,10 +137,11 @@ class Baselines:
         return checked, TableTokens([])
 
     def predict(
-        self, table: TextTable, tokens: TableTokens, shows_progress: bool = False
+        self, table: TextTable, tokens: TableTokens, shows_progress: bool
     ) -> dict[str, np.ndarray]:
         predictions = {}
-        for model in tqdm(self.models, "fitting again", unit="model", disable=not shows_progress):
-            name = model.directory.name
-            predictions[name] = self.saved[name].predict(table, model.directory / "predict.log")
+        models = tqdm(self.models, "fitting again", unit="model", disable=not shows_progress)
+        for model, baseline in zip(models, self.baselines, strict=True):
+            log = model.directory / "predict.log"
+            predictions[model.directory.name] = baseline.predict(table, log)
         return predictions

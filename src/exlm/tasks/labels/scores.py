@@ -12,7 +12,7 @@ from exlm.tasks.labels.entities import entity_f1, has_entities
 from exlm.tasks.labels.label_types import LabelType
 from exlm.tasks.labels.metrics import ENTITY_F1
 
-COVERAGE = 0.95  # of the intervals
+BOOTSTRAP_LEVEL = 0.95  # the share of samples whose scores lie in an interval
 # samples for the interval of one label at the end of a fine-tuning; several labels share them
 QUICK_RESAMPLES = 300
 LEAST_QUICK_RESAMPLES = 100
@@ -31,13 +31,13 @@ def score_predictions(
     labels: np.ndarray,
     predictions: np.ndarray,
     *,
-    error_units: Sequence[float] | None = None,
+    error_scales: Sequence[float] | None = None,
     metrics: Sequence[str] | None = None,
     class_names: Sequence[str] | None = None,
 ) -> dict[str, float]:
     """The scores by all metrics of a task (`metric_names`), or by `metrics`. Each is the mean over
-    the label columns where it is defined, or NaN if there is none. Errors are in `error_units`
-    [labels], else in the units of the labels.
+    the label columns where it is defined, or NaN if there is none. Errors are divided by
+    `error_scales` [labels], if there are any.
 
     Labels [rows, labels] and predictions are as the `LabelType` says, NaN for missing labels.
     `tasks_scored` counts the label columns that have both 0 and 1: others have no ROC curve. Raises
@@ -46,9 +46,9 @@ def score_predictions(
     scores = dict[str, float]()
     if ENTITY_F1 in names and class_names:
         scores[ENTITY_F1] = entity_f1(labels, predictions, class_names)
-    if error_units is not None:
-        labels = labels / np.asarray(error_units)
-        predictions = predictions / np.asarray(error_units)
+    if error_scales is not None:
+        labels = labels / np.asarray(error_scales)
+        predictions = predictions / np.asarray(error_scales)
     labels, predictions = label_type.as_rows(labels, predictions)
     undefined = np.sum(~np.isfinite(predictions))
     if undefined:
@@ -81,8 +81,8 @@ def with_intervals(
     samples = tqdm(range(resamples), progress, unit="sample", delay=2, disable=not progress)
     scores = [score(generator.choice(rows, len(rows))) for _ in samples]
     of_samples = pd.DataFrame(scores, columns=list(values))
-    low = of_samples.quantile((1 - COVERAGE) / 2)
-    high = of_samples.quantile((1 + COVERAGE) / 2)
+    low = of_samples.quantile((1 - BOOTSTRAP_LEVEL) / 2)
+    high = of_samples.quantile((1 + BOOTSTRAP_LEVEL) / 2)
     return {
         name: {"value": value, "low": low[name], "high": high[name]}
         for name, value in values.items()

@@ -1,14 +1,12 @@
 """What fine-tuned models predict for the rows of a table."""
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
+from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
-from typing import ClassVar, Protocol
 
 import numpy as np
 import pandas as pd
-from transformers import PreTrainedTokenizerFast
 
 from exlm.data.chemistry import standardize
 from exlm.data.chunks import ROWS, output_path
@@ -19,7 +17,7 @@ from exlm.errors import InputError, note
 from exlm.storage.files import RUN_RESULT, read_or_empty
 from exlm.tasks.encoders.loading import SeedModel
 from exlm.tasks.results import is_baseline
-from exlm.tasks.rows.reading import TableTokens, TextReader, Tokens, decide_molecules, spelling_of
+from exlm.tasks.rows.reading import TableTokens, Tokens, decide_molecules, spelling_of
 from exlm.tasks.rows.table import TextTable, unlabelled_table
 from exlm.tasks.tables.certainty import conformal_margins
 from exlm.tasks.tables.explain import explain, write_page
@@ -31,6 +29,7 @@ from exlm.tasks.tables.predictions import (
     PredictOptions,
     with_predictions,
 )
+from exlm.tasks.tables.row_models import Encoders, RowModels
 from exlm.tasks.tables.scoring import LabelledPredictions
 from exlm.tasks.tables.training_rows import (
     TrainingTexts,
@@ -40,73 +39,6 @@ from exlm.tasks.tables.training_rows import (
 
 # predictions for molecules with a larger distance to those of the training deserve less trust
 FAR = 0.7
-
-
-class RowModels(Protocol):
-    """The models of all seeds: fine-tuned encoders, or baselines."""
-
-    in_chunks: bool  # whether they can predict for some rows of a file at a time
-
-    @property
-    def tokenizer(self) -> PreTrainedTokenizerFast | None:
-        """What spells texts before they are compared, where there is such a thing."""
-        ...
-
-    def read(self, table: TextTable, path: str) -> tuple[TextTable, TableTokens]:
-        """Rows of the file `path`, with what is wrong for the models, and their tokens."""
-        ...
-
-    def predict(
-        self, table: TextTable, tokens: TableTokens, shows_progress: bool = False
-    ) -> dict[str, np.ndarray]:
-        """What every model predicts for rows that were read: [rows, outputs] by its name, NaN for
-        rows that cannot be used."""
-        ...
-
-
-@dataclass(frozen=True)
-class Encoders:
-    """Fine-tuned encoders (`RowModels`)."""
-
-    models: Sequence[SeedModel]
-    molecules: bool  # whether the texts are SMILES
-    options: PredictOptions
-    in_chunks: ClassVar[bool] = True
-
-    @property
-    def tokenizer(self) -> PreTrainedTokenizerFast:
-        """That of all models of a fine-tuning."""
-        return self.models[0].loaded.tokenizer
-
-    def read(self, table: TextTable, path: str) -> tuple[TextTable, TableTokens]:
-        saved_task = self.models[0].saved_task
-        reader = TextReader(
-            tokenizer=self.tokenizer,
-            max_length=saved_task.max_length,
-            molecules=self.molecules,
-            standardize=saved_task.standardize,
-            on_invalid=self.options.on_invalid,
-        )
-        return reader.read(table, path)
-
-    def predict(
-        self, table: TextTable, tokens: TableTokens, shows_progress: bool = False
-    ) -> dict[str, np.ndarray]:
-        return self.predict_tokens(tokens, np.flatnonzero(table.usable), shows_progress)
-
-    def predict_tokens(
-        self, tokens: TableTokens, rows: np.ndarray, shows_progress: bool = False
-    ) -> dict[str, np.ndarray]:
-        """What every model predicts for some rows: [all rows, outputs], NaN for all others."""
-        predictions = {}
-        for model in self.models:
-            name = model.directory.name
-            meaning = meaning_of(model.saved_task)
-            progress = name if shows_progress else None
-            outputs = meaning.outputs(model.loaded, tokens, rows, self.options.precision, progress)
-            temperature = model.saved_task.temperature if self.options.calibrated else None
-            predictions[name] = meaning.as_predictions(outputs, temperature or 1.0)
-        return predictions
 
 
 class TablePredictor:
@@ -121,7 +53,7 @@ class TablePredictor:
         path: str,
         options: PredictOptions,
         first_rows: FileRows | None = None,
-        row_models: Callable[[Sequence[SeedModel], bool, PredictOptions], RowModels] = Encoders,
+        row_models: type[RowModels] = Encoders,
     ) -> None:
         check_options(models, path, options)
         if first_rows is None:
@@ -141,7 +73,7 @@ class TablePredictor:
                 f"{path} has no column {self.pair_column!r}, and the model reads two texts of a "
                 "row; name their columns with text_column and pair_column"
             )
-        table = self._texts_of(first_rows)
+        table = self._read_texts(first_rows)
         self.text_column = table.text_column
         if options.text_column is None and self.saved_task.text_column not in frame:
             note(
@@ -176,7 +108,7 @@ class TablePredictor:
 
     def predict_rows(self, rows: FileRows) -> Predictions:
         """`predict` for some rows of the table."""
-        table, tokens = self.models.read(self._texts_of(rows), self.path)
+        table, tokens = self.models.read(self._read_texts(rows), self.path)
         by_model = self.models.predict(table, tokens, shows_progress=not self.in_chunks)
         in_training = self._training_texts.rows_in(table)
         columns = self.meaning.columns(list(by_model.values()), table)
@@ -204,7 +136,7 @@ class TablePredictor:
         except InputError as error:
             return Predictions(frame, counts, note=str(error))
 
-    def _texts_of(self, rows: FileRows) -> TextTable:
+    def _read_texts(self, rows: FileRows) -> TextTable:
         """Some rows of the file as a table without labels."""
         table = unlabelled_table(rows, self.path, self.text_column, self.pair_column)
         return replace(table, unit_pattern=self.saved_task.unit_pattern)

@@ -25,12 +25,12 @@ class LabelledPredictions:
     margins: np.ndarray | None = None  # [labels] those of intervals, if there are any
 
     def score(self, rows: np.ndarray, metrics: Sequence[str] | None = None) -> dict[str, float]:
-        """The scores of some rows by `metrics`, or by all of the task, with its units of errors."""
+        """The scores of some rows by `metrics`, or by all of the task, whose scales errors have."""
         return score_predictions(
             self.saved_task.label_type,
             self.labels[rows],
             self.predictions[rows],
-            error_units=self.saved_task.error_units,
+            error_scales=self.saved_task.error_scales,
             metrics=metrics,
             class_names=self.saved_task.class_names,
         )

@@ -23,10 +23,10 @@ from exlm.tasks.tables.training_rows import write_training
 def task_to_save(task: TableTask, train_rows: np.ndarray) -> SavedTask:
     """What a model or a baseline keeps of the task that learns from these rows."""
     table = task.table
-    error_units = None
+    error_scales = None
     if table.label_type.is_number and len(table.label_columns) > 1:
         # standard deviations, so that no label counts more than another
-        error_units = positive_or_one(np.nanstd(table.labels[train_rows], 0)).tolist()
+        error_scales = positive_or_one(np.nanstd(table.labels[train_rows], 0)).tolist()
     return SavedTask(
         task_type=table.task_type,
         text_column=table.text_column,
@@ -36,7 +36,7 @@ def task_to_save(task: TableTask, train_rows: np.ndarray) -> SavedTask:
         binary_names=table.binary_names,
         molecules=task.config.molecules,
         standardize=task.config.standardize,
-        error_units=error_units,
+        error_scales=error_scales,
         unit_pattern=table.unit_pattern,
         mask_column=task.config.mask_column if table.label_type.of_units else None,
     )
