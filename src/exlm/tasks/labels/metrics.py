@@ -67,23 +67,17 @@ SCALED_ERRORS = (
 )
 
 
-def metric_of(name: str) -> Metric:
-    """What the scores of a metric say; of one that is not in METRICS, as those of answers, only
-    that higher is better."""
-    return METRICS.get(name, Metric())
-
-
 def is_share(metric: str) -> bool:
     """Whether the scores of a metric are at most 1, so that reports show percent."""
     return metric in METRICS and not METRICS[metric].is_error
 
 
 def goodness(score: float | None, metric: str) -> float:
-    """A score turned so that higher is better. An undefined one (correlation with a constant, say)
-    is the worst."""
+    """A score turned so that higher is better, as it is for metrics that are not in METRICS, those
+    of answers. An undefined one (correlation with a constant, say) is the worst."""
     if score is None or not np.isfinite(score):
         return -np.inf
-    return -score if metric_of(metric).is_error else score
+    return -score if metric in METRICS and METRICS[metric].is_error else score
 
 
 def summarise(runs: Sequence[dict[str, float]]) -> dict[str, dict[str, float]]:

@@ -103,11 +103,10 @@ class OutputMeaning:
         for output, title in enumerate(self.titles):
             columns[title] = means[:, output]
             if len(predictions_of_models) > 1:
-                # A label may itself be called `NAME std`.
-                is_taken = f"{title} std" in self.titles
-                std_title = f"{title} std over seeds" if is_taken else f"{title} std"
                 of_models = [predictions[:, output] for predictions in predictions_of_models]
-                columns[std_title] = np.std(of_models, 0, ddof=1)
+                # A label may itself be called `NAME std`.
+                std = "std over seeds" if f"{title} std" in self.titles else "std"
+                columns[f"{title} {std}"] = np.std(of_models, 0, ddof=1)
         if not self.label_type.class_per_row:
             return columns
         best = self.label_type.most_probable(means)[:, 0]
