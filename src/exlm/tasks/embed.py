@@ -16,7 +16,7 @@ from exlm.errors import note
 from exlm.model.modeling_exlm import ExLMModel, Pooling
 from exlm.storage.models import load_model, longest_text, weight_hash
 from exlm.tasks.encoders.inference import batch_outputs
-from exlm.tasks.encoders.saved_task import remembered
+from exlm.tasks.encoders.saved_task import ModelTexts, remembered
 from exlm.tasks.rows.reading import ReadOptions, TableTokens, note_spelling, reader_for
 from exlm.tasks.rows.table import TextTable, unlabelled_table
 from exlm.train import devices
@@ -60,12 +60,8 @@ def embed(
     devices.place_model(network, read_options.device)
     first_rows = next(frames.read_chunks(input, table_options, chunks.ROWS))
     model_texts = remembered(network.config)
+    _note_pairs(first_rows, pair_column, model_texts)
     text_column = read_options.text_column or model_texts.text_column_in(first_rows.frame, input)
-    if pair_column is None and model_texts.pair_column in first_rows.frame:
-        note(
-            f"the model was trained on pairs; add --pair_column {model_texts.pair_column!r} to "
-            "embed both texts of a row"
-        )
     first = unlabelled_table(first_rows, input, text_column, pair_column)
     max_length = max_length or longest_text(tokenizer)
     reader = reader_for(first, tokenizer, max_length, model_texts, standardize, read_options)
@@ -95,6 +91,16 @@ def embed(
         f"texts of column {first.text_column!r} (--text_column names another)"
     )
     return target
+
+
+def _note_pairs(rows: frames.FileRows, pair_column: str | None, model_texts: ModelTexts) -> None:
+    """Says if second texts are there that the model was trained on, and are not read."""
+    second = model_texts.pair_column
+    if pair_column is None and second in rows.frame:
+        note(
+            f"the model was trained on pairs; add --pair_column {second!r} to embed both "
+            "texts of a row"
+        )
 
 
 def _write(path: Path, table: TextTable, vectors: np.ndarray, layout: TableLayout) -> None:
