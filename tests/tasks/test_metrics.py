@@ -8,10 +8,12 @@ import pytest
 from sklearn.metrics import f1_score, matthews_corrcoef
 
 from exlm.errors import Diverged
+from exlm.tasks.encoders.saved_task import SavedTask
 from exlm.tasks.labels.entities import entity_f1, has_entities, score_entities
 from exlm.tasks.labels.label_types import LABEL_TYPES
 from exlm.tasks.labels.metrics import METRICS, goodness, in_digits, summarise
-from exlm.tasks.labels.scores import confusion, metric_names, score_classes, score_predictions
+from exlm.tasks.labels.scores import metric_names, score_predictions
+from exlm.tasks.tables.scoring import LabelledPredictions
 
 NAN = np.nan
 
@@ -227,11 +229,13 @@ def test_f1_of_entities_by_hand(truth, predicted, score):
 def test_scores_of_classes_and_of_kinds_of_entities_by_hand():
     labels = np.array([[0.0], [0.0], [0.0], [1.0], [1.0]])
     predictions = np.eye(3)[[0, 0, 1, 1, 2]]
-    of_classes = score_classes(LABEL_TYPES["multiclass"], labels, predictions, ["a", "b", "c"])
+    saved_task = SavedTask(task_type="multiclass", class_names=["a", "b", "c"])
+    labelled = LabelledPredictions(saved_task, labels, predictions)
+    of_classes = labelled.score_classes(np.arange(5))
     assert of_classes["a"] == pytest.approx({"rows": 3, "precision": 1, "recall": 2 / 3, "f1": 0.8})
     assert of_classes["b"] == pytest.approx({"rows": 2, "precision": 0.5, "recall": 0.5, "f1": 0.5})
     assert of_classes["c"] == {"rows": 0, "precision": 0, "recall": 0, "f1": 0}
-    table = confusion(LABEL_TYPES["multiclass"], labels, predictions, ["a", "b", "c"])
+    table = labelled.confusion(np.arange(5))
     assert [list(row.values()) for row in table.values()] == [[2, 1, 0], [0, 1, 1], [0, 0, 0]]
 
     classes = ["O", "B-PER", "B-LOC"]
@@ -242,7 +246,8 @@ def test_scores_of_classes_and_of_kinds_of_entities_by_hand():
         "PER": pytest.approx({"entities": 3, "precision": 1, "recall": 2 / 3, "f1": 0.8}),
     }
     # the unit without a label does not count
-    units = confusion(LABEL_TYPES["token_classification"], tags, outputs, classes)
+    saved_task = SavedTask(task_type="token_classification", class_names=classes)
+    units = LabelledPredictions(saved_task, tags, outputs).confusion(np.arange(2))
     assert units["O"] == {"O": 2, "B-PER": 0, "B-LOC": 1}
 
 

@@ -21,7 +21,7 @@ from exlm.tasks.finetune import finetune
 from exlm.tasks.labels.label_types import LABEL_TYPES, Classes
 from exlm.tasks.predict import evaluate
 from exlm.tasks.rows.datasets import load_labelled
-from exlm.tasks.tables.predictions import Predictions, Scores
+from exlm.tasks.tables.predictions import Evaluation, Predictions
 from exlm.tasks.task import OTHER_TASK_TYPES, TaskType
 from tests.tasks.tiny_models import predicted, save_family
 
@@ -32,9 +32,7 @@ class TagPredictor:
     def __init__(self, models, path, options):
         self.models, self.path = models, path
 
-    in_chunks = False
-
-    def predict(self, rows=None):
+    def predict(self):
         networks = [model.loaded.network for model in self.models]
         assert all(isinstance(network, BertForTokenClassification) for network in networks)
         frame = pd.read_csv(self.path).assign(
@@ -43,7 +41,7 @@ class TagPredictor:
         return Predictions(
             frame,
             {"rows tagged": len(frame)},
-            Scores({"ensemble": lambda rows: {"accuracy": 1.0}}, np.arange(len(frame))),
+            Evaluation({"ensemble": lambda rows: {"accuracy": 1.0}}, np.arange(len(frame))),
         )
 
 

@@ -111,8 +111,7 @@ class Embedder(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator)
                 f"row {row + 1}, value {texts[row]!r}, cannot be used: {table.problems[row]}; "
                 "correct it, or set on_invalid to nan"
             )
-        usable_rows = np.flatnonzero(table.usable)
-        return embeddings(network, tokenizer, tokens, usable_rows, self.pooling)
+        return embeddings(network, tokenizer, table, tokens, self.pooling)
 
     def _load(self) -> tuple[ExLMModel, PreTrainedTokenizerFast]:
         weights = weight_hash(self.model)

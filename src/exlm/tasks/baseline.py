@@ -13,7 +13,7 @@ from exlm.errors import InputError
 from exlm.tasks.baselines import BASELINES
 from exlm.tasks.baselines.programs import environment
 from exlm.tasks.baselines.saved import SavedBaseline
-from exlm.tasks.baselines.texts import checked_texts, protein_letters
+from exlm.tasks.baselines.texts import check_texts, protein_letters
 from exlm.tasks.config import TaskConfig
 from exlm.tasks.encoders.saved_task import ModelTexts
 from exlm.tasks.finetune import run_task
@@ -110,7 +110,7 @@ def read_baseline_table(name: str, config: TaskConfig) -> TableTask:
     letters = None if molecules else protein_letters(table.texts)
     return prepare_table(
         complete,
-        checked_texts(table, molecules, letters, config.on_invalid),
+        check_texts(table, molecules, letters, config.on_invalid),
         rows_to_split=table.usable,
         spelling=spelling_of(letters, molecules, complete.standardize),
         learn=BaselineLearner(name).learn,

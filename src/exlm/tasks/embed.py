@@ -53,15 +53,16 @@ def embed(
             and charges (`parent`), or not (`none`); where absent, as in the training of the model.
         options: the settings of `ReadOptions`."""
     read_options = ReadOptions(**options)
-    target = outputs.output_path(
-        model, input, output, "embeddings.parquet", (".parquet", ".csv", ".npy")
-    )
+    suffixes = (".parquet", ".csv", ".npy")
+    target = outputs.output_path(model, input, output, "embeddings.parquet", suffixes)
     network, tokenizer = load_model(model, ExLMModel, layers)
     devices.place_model(network, read_options.device)
-    max_length = max_length or longest_text(tokenizer)
     first_rows = next(frames.read_frames(read_options.file(input), outputs.ROWS))
     model_texts = remembered(network.config)
-    first = _first_table(first_rows, input, read_options.text_column, pair_column, model_texts)
+    _note_pairs(first_rows, pair_column, model_texts)
+    text_column = read_options.text_column or model_texts.text_column_in(first_rows.frame, input)
+    first = unlabelled_table(first_rows, input, text_column, pair_column)
+    max_length = max_length or longest_text(tokenizer)
     reader = reader_for(first, tokenizer, max_length, model_texts, standardize, read_options)
     if reader.molecules and reader.standardize == "none":
         note_spelling(first.texts, input)
@@ -71,8 +72,7 @@ def embed(
         table = unlabelled_table(rows, input, first.text_column, pair_column)
         table, tokens = reader.read(table, input)
         progress = f"embed, from row {rows.frame.index[0] + 1}"
-        usable_rows = np.flatnonzero(table.usable)
-        vectors = embeddings(network, tokenizer, tokens, usable_rows, pooling, progress)
+        vectors = embeddings(network, tokenizer, table, tokens, pooling, progress)
         _write(path, table, vectors, layout)
         return table.counts("embedded", reader.standardize)
 
@@ -92,24 +92,14 @@ def embed(
     return target
 
 
-def _first_table(
-    rows: frames.FileRows,
-    path: str,
-    text_column: str | None,
-    pair_column: str | None,
-    model_texts: ModelTexts,
-) -> TextTable:
-    """The first rows of a file, with the text column of the model's training where none is named. A
-    note says if second texts are there that the model was trained on, and are not read."""
-    if text_column is None:
-        text_column = model_texts.text_column_in(rows.frame.columns, path)
+def _note_pairs(rows: frames.FileRows, pair_column: str | None, model_texts: ModelTexts) -> None:
+    """Says if second texts are there that the model was trained on, and are not read."""
     second = model_texts.pair_column
     if pair_column is None and second in rows.frame:
         note(
             f"the model was trained on pairs; add --pair_column {second!r} to embed both "
             "texts of a row"
         )
-    return unlabelled_table(rows, path, text_column, pair_column)
 
 
 def _write(path: Path, table: TextTable, vectors: np.ndarray, layout: TableLayout) -> None:
@@ -138,21 +128,21 @@ def _write(path: Path, table: TextTable, vectors: np.ndarray, layout: TableLayou
 def embeddings(
     network: ExLMModel,
     tokenizer: PreTrainedTokenizerFast,
+    table: TextTable,
     tokens: TableTokens,
-    rows: np.ndarray,
     pooling: Pooling,
     progress: str | None = None,
 ) -> np.ndarray:
-    """The vectors of some rows: [all rows, width] float32, NaN for all others."""
-    width = network.config.hidden_size
-    vectors = np.full((len(tokens.examples), width), np.nan, dtype=np.float32)
-    batches = batch_outputs(
-        network,
-        partial(network.embedding, pooling=pooling),
-        [tokens.examples[row] for row in rows],
-        tokenizer,
+    """The vectors of the rows of a table: [rows, width] float32, NaN for those that cannot be
+    used."""
+    rows = np.flatnonzero(table.usable)
+    vectors = np.full((len(table.texts), network.config.hidden_size), np.nan, dtype=np.float32)
+    for numbers, vectors_of_batch in batch_outputs(
+        network=network,
+        function=partial(network.embedding, pooling=pooling),
+        examples=[tokens.examples[row] for row in rows],
+        tokenizer=tokenizer,
         progress=progress,
-    )
-    for numbers, vectors_of_batch in batches:
+    ):
         vectors[rows[numbers]] = vectors_of_batch
     return vectors

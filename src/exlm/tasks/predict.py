@@ -14,13 +14,14 @@ from exlm.data.outputs import in_words, output_layout, output_path, write_by_fra
 from exlm.errors import InputError, note
 from exlm.storage.files import GRID_REPORT, read_or_empty, write_json
 from exlm.storage.models import weight_hash
-from exlm.tasks.baselines.saved import BaselinePredictor, SavedBaseline
+from exlm.tasks.baselines.saved import Baselines, SavedBaseline
 from exlm.tasks.encoders.loading import SeedModel, load_saved_task
-from exlm.tasks.labels.metrics import ERRORS_IN_UNITS, in_digits
-from exlm.tasks.labels.scores import COVERAGE, with_intervals
+from exlm.tasks.encoders.saved_task import SavedTask
+from exlm.tasks.labels.metrics import SCALED_ERRORS, in_digits
+from exlm.tasks.labels.scores import BOOTSTRAP_LEVEL, with_intervals
 from exlm.tasks.results import is_baseline, seed_directories
 from exlm.tasks.rows.table import UNUSABLE
-from exlm.tasks.tables.predictions import Predictions, PredictOptions, Predictor, Scores
+from exlm.tasks.tables.predictions import Evaluation, PredictOptions, Predictor
 from exlm.tasks.tables.predictor import TablePredictor
 from exlm.tasks.task import find_task_type
 
@@ -56,10 +57,11 @@ def predict(
     models = _seed_models(model, predict_options)
     predictor = _predictor(models, input, predict_options)
     layout = output_layout(input, predict_options.header, target)
-    if predictor.in_chunks and target.suffix != ".xlsx":  # chunks of a workbook cannot be joined
+    is_workbook = target.suffix == ".xlsx"  # chunks of which cannot be joined
+    if isinstance(predictor, TablePredictor) and predictor.in_chunks and not is_workbook:
 
         def write(rows: FileRows, path: Path) -> dict[str, int]:
-            predictions = predictor.predict(rows)
+            predictions = predictor.predict_rows(rows)
             begins_file = rows.frame.index[0] == 0
             write_frame(predictions.frame, path, header=begins_file, layout=layout)
             return predictions.counts
@@ -77,9 +79,9 @@ def predict(
     predictions = predictor.predict()
     write_frame(predictions.frame, target, layout=layout)
     print(f"{in_words(predictions.counts)}: {target}")
-    if predictions.scores:
-        in_units = bool(models[0].saved_task.error_units)
-        _print_evaluation(_evaluation(predictions, predictions.scores, 0, 0), in_units)
+    if predictions.evaluation:
+        report = _report(predictions.evaluation, predictions.counts, resamples=0, seed=0)
+        _print_report(report, models[0].saved_task)
     if predictions.note:
         print(f"not scored: {predictions.note}")
     return target
@@ -102,7 +104,7 @@ def explain_prediction(model: str, text: str, page: str) -> None:
             f"{model} predicts for several texts at a time; give them in a file to exlm predict"
         )
     row = FileRows(pd.DataFrame({saved_task.text_column: [text]}))
-    TablePredictor.for_file(models, "the text", options, row).predict(row)
+    TablePredictor(models, "the text", options, row).predict_rows(row)
     print(f"1 prediction: {page}")
 
 
@@ -140,7 +142,7 @@ def evaluate(
     models = _seed_models(model, predict_options)
     saved_task = models[0].saved_task
     predictions = _predictor(models, input, predict_options).predict()
-    if predictions.scores is None:
+    if predictions.evaluation is None:
         problem = "no question has an answer; give them as `exlm finetune` takes them"
         if saved_task.label_columns:  # questions have none
             labels = listed(saved_task.label_columns, 5)
@@ -149,44 +151,42 @@ def evaluate(
     report = {
         "model": model,
         "input": input,
-        **_evaluation(predictions, predictions.scores, resamples, seed),
+        **_report(predictions.evaluation, predictions.counts, resamples, seed),
     }
     write_json(target, report)
     print(in_words(predictions.counts))
-    _print_evaluation(report, bool(saved_task.error_units))
+    _print_report(report, saved_task)
     print(f"everything is in {target}")
     return report
 
 
-def _evaluation(
-    predictions: Predictions, scores: Scores, resamples: int, seed: int
+def _report(
+    evaluation: Evaluation, counts: dict[str, int], resamples: int, seed: int
 ) -> dict[str, Any]:
     """How many rows are scored, and their scores: what `evaluate` returns but for `model` and
     `input`. The calibration error has no interval: samples repeat rows, which makes it larger."""
-    metrics = {
-        name: with_intervals(score, scores.rows, resamples, seed, f"intervals of {name}")
-        for name, score in scores.scorers.items()
-    }
-    for scores_of_model in metrics.values():
-        if "calibration_error" in scores_of_model:
-            del scores_of_model["calibration_error"]["low"]
-            del scores_of_model["calibration_error"]["high"]
+    metrics = {}
+    for name, score in evaluation.scorers.items():
+        progress = f"intervals of {name}"
+        metrics[name] = with_intervals(score, evaluation.rows, resamples, seed, progress)
+        for bound in ("low", "high"):
+            metrics[name].get("calibration_error", {}).pop(bound, None)
     return {
-        "labelled": len(scores.rows),
-        "unknown_labels": scores.unknown_labels,
-        "unusable": predictions.counts.get(UNUSABLE, 0),
-        "in_training": scores.in_training,
+        "labelled": len(evaluation.rows),
+        "unknown_labels": evaluation.unknown_labels,
+        "unusable": counts.get(UNUSABLE, 0),
+        "in_training": evaluation.in_training,
         "resamples": resamples,
         "seed": seed,
         "metrics": metrics,
-        "labels": scores.labels,
-        "classes": scores.classes,
-        "confusion": scores.confusion,
+        "labels": evaluation.labels,
+        "classes": evaluation.classes,
+        "confusion": evaluation.confusion,
     }
 
 
-def _print_evaluation(report: dict[str, Any], in_units: bool) -> None:
-    """Prints an `_evaluation`; `in_units`: whether errors are in `error_units`."""
+def _print_report(report: dict[str, Any], saved_task: SavedTask) -> None:
+    """Prints a `_report` on models of a task."""
     print(f"{report['labelled']} labelled rows")
     if report["in_training"] is None:
         note(
@@ -202,9 +202,9 @@ def _print_evaluation(report: dict[str, Any], in_units: bool) -> None:
         )
     print(pd.DataFrame(report["metrics"]).map(_in_words).to_string())
     if report["resamples"]:
-        print(f"in brackets: {COVERAGE:.0%} bootstrap intervals over rows")
-    if in_units:
-        print(ERRORS_IN_UNITS)
+        print(f"in brackets: {BOOTSTRAP_LEVEL:.0%} bootstrap intervals over rows")
+    if saved_task.error_scales:
+        print(SCALED_ERRORS)
     of_labels = pd.DataFrame(report["labels"]).T
     undefined = of_labels.columns[of_labels.isna().any()].difference(["coverage"], sort=False)
     if len(undefined):
@@ -212,8 +212,9 @@ def _print_evaluation(report: dict[str, Any], in_units: bool) -> None:
             f"{' and '.join(undefined)} are means over the labels that have them here; "
             "the other labels have too few rows, or only one class"
         )
+    own_units = ", in its own units" if saved_task.error_scales else ""
     tables = {
-        f"every label by itself{', in its own units' if in_units else ''}": report["labels"],
+        f"every label by itself{own_units}": report["labels"],
         "every class by itself": report["classes"],
     }
     if len(report["confusion"]) <= MOST_CLASSES_SHOWN:
@@ -242,7 +243,7 @@ def _in_words(score: dict[str, float]) -> str:
 def _predictor(models: list[SeedModel], input: str, options: PredictOptions) -> Predictor:
     """What predicts for a file with fine-tuned models."""
     if is_baseline(models[0].directory):
-        return BaselinePredictor.for_file(models, input, options)
+        return TablePredictor(models, input, options, row_models=Baselines)
     return find_task_type(models[0].saved_task.task_type).predictor(models, input, options)
 
 

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import numpy as np
 
-from exlm.tasks.labels.metrics import ENTITY_F1, ERRORS_IN_UNITS, in_digits
+from exlm.tasks.labels.metrics import ENTITY_F1, SCALED_ERRORS, in_digits
 from exlm.tasks.results import GridReport, Statistics
 
 # With fewer rows, or fewer rows of one of two classes, the interval itself is often too narrow.
@@ -24,7 +24,7 @@ def describe_report(report: GridReport, directory: Path) -> str:
     if "test" not in report:
         lines.append("valid also chose the epoch and, of a grid, the cell")
     if "labels" in report and "rmse" in report["valid"]:
-        lines.append(f"{ERRORS_IN_UNITS}; results.json has each label in its own units")
+        lines.append(f"{SCALED_ERRORS}; results.json has each label in its own units")
     best_of = ""
     if "cells" in report:
         best_of = f"; best of {len(report['cells'])} cells: {report['best']}"

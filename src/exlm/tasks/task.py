@@ -57,7 +57,7 @@ class TaskType(NamedTuple):
     predictor: Callable[[Sequence[SeedModel], str, PredictOptions], Predictor]
 
 
-TABLE_TYPE = TaskType(read_table, TablePredictor.for_file)
+TABLE_TYPE = TaskType(read_table, TablePredictor)
 # those that are not in LABEL_TYPES, because they have other labels than rows or units
 OTHER_TASK_TYPES = {"question_answering": TaskType(QuestionAnswering, QuestionPredictor)}
 

@@ -4,27 +4,27 @@ It is fitted to them again, with the same seed, which gives the same model. So a
 passes on is data; a saved object of scikit-learn could run any code where it is loaded."""
 
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
+from typing import ClassVar
 
 import numpy as np
 from tqdm import tqdm
 from transformers import PreTrainedTokenizerFast
 
 from exlm.data.chemistry import standardize
-from exlm.data.frames import FileRows
 from exlm.errors import InputError
 from exlm.storage.files import read_or_empty, write_json
 from exlm.tasks.baselines import BASELINES
 from exlm.tasks.baselines.inputs import FitInputs
-from exlm.tasks.baselines.texts import checked_texts, protein_letters
+from exlm.tasks.baselines.texts import check_texts, protein_letters
 from exlm.tasks.encoders.saved_task import SavedTask
-from exlm.tasks.labels.label_types import LABEL_TYPES
 from exlm.tasks.labels.metrics import goodness
-from exlm.tasks.labels.scores import score_predictions
 from exlm.tasks.results import BASELINE_FILE
 from exlm.tasks.rows.reading import TableTokens
 from exlm.tasks.rows.table import TextTable
-from exlm.tasks.tables.predictor import TablePredictor
+from exlm.tasks.tables.row_models import RowModels
+from exlm.tasks.tables.scoring import LabelledPredictions
 
 ARRAYS = {"labels": float, "train": int, "valid": int}
 
@@ -88,7 +88,7 @@ class SavedBaseline:
             labels=np.concatenate([labels, without_labels]),
             train=self.train,
             valid=self.valid,
-            label_type=LABEL_TYPES[self.task.task_type],
+            label_type=self.task.label_type,
             outputs=len(self.task.class_names or labels.T),
             score=self._score,
             seed=self.seed,
@@ -110,43 +110,38 @@ class SavedBaseline:
 
     def _score(self, predictions: np.ndarray) -> float:
         """How good predictions [rows, outputs] are on valid; higher is better."""
-        scores = score_predictions(
-            LABEL_TYPES[self.task.task_type],
-            labels=self.labels[self.valid],
-            predictions=self._all_labels(predictions)[self.valid],
-            error_units=self.task.error_units,
-        )
-        return goodness(scores[self.metric], self.metric)
+        scored = LabelledPredictions(self.task, self.labels, self._all_labels(predictions))
+        return goodness(scored.score(self.valid)[self.metric], self.metric)
 
 
-class BaselinePredictor(TablePredictor):
-    """Predictions with saved baselines, which are fitted once, for all rows."""
+class Baselines(RowModels):
+    """Saved baselines, which are fitted again to predict."""
 
-    @property
-    def in_chunks(self) -> bool:
-        """Never: the baselines would be fitted for every chunk."""
-        return False
+    in_chunks: ClassVar[bool] = False  # they would be fitted for every chunk
 
-    def _tokenizer(self) -> PreTrainedTokenizerFast | None:
+    @cached_property
+    def baselines(self) -> list[SavedBaseline]:
+        """The baseline of every seed."""
+        return [SavedBaseline.read(model.directory) for model in self.models]
+
+    @cached_property
+    def tokenizer(self) -> PreTrainedTokenizerFast | None:
         """What reads proteins, if the baselines learned from proteins."""
-        if self.molecules:
-            return None
-        return protein_letters(SavedBaseline.read(self.models[0].directory).texts)
+        return None if self.molecules else protein_letters(self.baselines[0].texts)
 
-    def read(self, rows: FileRows) -> tuple[TextTable, TableTokens]:
-        """Some rows of the file, of which baselines read the texts and no tokens."""
+    def read(self, table: TextTable, path: str) -> tuple[TextTable, TableTokens]:
+        """Rows of the file `path`, of which baselines read the texts and no tokens."""
         on_invalid = self.options.on_invalid
-        table = checked_texts(self.texts_of(rows), self.molecules, self._tokenizer(), on_invalid)
-        table.check(self.path, on_invalid)
-        return table, TableTokens([])
+        checked = check_texts(table, self.molecules, self.tokenizer, on_invalid)
+        checked.check(path, on_invalid)
+        return checked, TableTokens([])
 
-    def predictions_by_model(
+    def predict(
         self, table: TextTable, tokens: TableTokens, shows_progress: bool
     ) -> dict[str, np.ndarray]:
-        """What every baseline predicts, by the name of its seed."""
-        by_model = {}
-        for model in tqdm(self.models, "fitting again", unit="model", disable=not shows_progress):
-            baseline = SavedBaseline.read(model.directory)
+        predictions = {}
+        models = tqdm(self.models, "fitting again", unit="model", disable=not shows_progress)
+        for model, baseline in zip(models, self.baselines, strict=True):
             log = model.directory / "predict.log"
-            by_model[model.directory.name] = baseline.predict(table, log)
-        return by_model
+            predictions[model.directory.name] = baseline.predict(table, log)
+        return predictions

@@ -25,7 +25,7 @@ def protein_letters(texts: Sequence[str]) -> PreTrainedTokenizerFast | None:
     return letters if sum(proteins) > len(sample) / 2 else None
 
 
-def checked_texts(
+def check_texts(
     table: TextTable,
     molecules: bool,
     letters: PreTrainedTokenizerFast | None,

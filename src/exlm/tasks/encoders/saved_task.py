@@ -13,7 +13,12 @@ from exlm.tasks.labels.label_types import LABEL_TYPES, LabelType
 
 SDF_STRUCTURES = "smiles"  # what the column of the structures of an .sdf file is called
 # Fields whose keys in files are other words
-KEYS = {"class_names": "classes", "binary_names": "words", "unit_pattern": "unit"}
+KEYS = {
+    "class_names": "classes",
+    "binary_names": "words",
+    "error_scales": "error_units",
+    "unit_pattern": "unit",
+}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -62,8 +67,8 @@ class SavedTask(ModelTexts):
     binary_names: list[str] | None = None  # what labels 0 and 1 are called, if they have names
     mean: list[float] = field(default_factory=list)  # [labels], what outputs are shifted by
     std: list[float] = field(default_factory=list)  # [labels], what outputs are multiplied by
-    # [labels], regression of several labels: standard deviations in train, the units of errors
-    error_units: list[float] | None = None
+    # [labels], regression of several labels: standard deviations in train, which divide errors
+    error_scales: list[float] | None = None
     # fitted on valid, the divisor of logits; None for regression
     temperature: float | None = None
     # regression, or one class a row: for every label the sorted errors on valid (`errors_to_keep`)

@@ -25,10 +25,10 @@ from exlm.tasks.labels.label_types import LABEL_TYPES, CellReadings
 MISSING = ("", *(text.lower() for text in MISSING_TEXTS), "n.d.")
 # What is no label in a column that has numbers, and may be a class in a column of words
 NOT_DETERMINED = ("nd", "nt", "n.t.", "?")
-MAX_INFERRED_CLASSES = 50
-ROWS_OF_A_FIRST_TRY = 20  # fewer may have a class each
-# if there are more distinct whole numbers, the task is regression
-MAX_INFERRED_INTEGER_CLASSES = 10
+# Columns with more different words, or whole numbers, are not taken for classes
+MOST_CLASSES = 50
+MOST_INTEGER_CLASSES = 10
+FEW_ROWS = 20  # fewer may have a class each
 
 
 def infer_label_columns(
@@ -60,7 +60,7 @@ def _is_identifier(cells: pd.Series, numbers: pd.Series) -> bool:
     values = cells.dropna().astype(str)
     if len(values) < 2 or not values.is_unique or (numbers % 1 > 0).any():
         return False
-    return not _is_binary(cells.to_frame(), numbers.to_frame())
+    return not _is_binary(cells, numbers)
 
 
 def label_cells(frame: pd.DataFrame, columns: list[str], text_problems: list[str]) -> pd.DataFrame:
@@ -150,10 +150,10 @@ def _infer_task_type(readings: CellReadings) -> str:
     are_words = readings.numbers.isna().all(axis=None)
     most_classes = 0
     if are_words:
-        most_classes = MAX_INFERRED_CLASSES
+        most_classes = MOST_CLASSES
     elif is_whole(cells, readings.numbers):
-        most_classes = MAX_INFERRED_INTEGER_CLASSES
-    if are_words and ROWS_OF_A_FIRST_TRY <= len(values) < 2 * distinct:
+        most_classes = MOST_INTEGER_CLASSES
+    if are_words and FEW_ROWS <= len(values) < 2 * distinct:
         raise InputError(
             f"column {cells.columns[0]!r} has {distinct} different words in {len(values)} rows, "
             f"such as {values.iloc[0]!r}: they are no numbers and hardly classes; write numbers, "
@@ -162,8 +162,9 @@ def _infer_task_type(readings: CellReadings) -> str:
     return "multiclass" if 2 <= distinct <= most_classes else "regression"
 
 
-def _is_binary(cells: pd.DataFrame, numbers: pd.DataFrame) -> bool:
-    return bool((cells.isna() | numbers.isin((0, 1))).all(axis=None))
+def _is_binary(cells: pd.DataFrame | pd.Series, numbers: pd.DataFrame | pd.Series) -> bool:
+    """Whether all cells that are not missing say 0 or 1; `numbers` has what they say."""
+    return bool((cells.isna() | numbers.isin((0, 1))).to_numpy().all())
 
 
 def note_unscored(problems: dict[int, str], index: pd.Index, path: str | Path) -> None:

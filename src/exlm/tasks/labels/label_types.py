@@ -9,8 +9,8 @@ them, how its outputs are read, and how predictions are compared with labels.
 | multiclass           | `Classes`      | the index of a class       |
 | token_classification | `UnitClasses`  | an index for each unit     |
 
-All but `Numbers` are `Probabilities`: that is what they predict. A further type is a subclass of
-`LabelType` and an entry of LABEL_TYPES."""
+All but `Numbers` predict probabilities. What a type is, its flags tell (`is_number` and so on). A
+further type is a subclass of `LabelType` and an entry of LABEL_TYPES."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
@@ -46,10 +46,14 @@ class LabelType(ABC):
     problem_type: ClassVar[str]
     # labels are numbers: models learn them in standard deviations, and predict no probabilities
     is_number: ClassVar[bool] = False
+    is_binary: ClassVar[bool] = False  # every row has one of two classes, called 0 and 1
     has_classes: ClassVar[bool] = False  # labels are indices of classes
-    # every row has one class, in one column: as numbers have intervals, it has a set of classes
-    class_per_row: ClassVar[bool] = False
     of_units: ClassVar[bool] = False  # the residues or words of a text have labels, not the text
+
+    @property
+    def class_per_row(self) -> bool:
+        """Whether every row has one class: as numbers have intervals, it has a set of classes."""
+        return self.is_binary or (self.has_classes and not self.of_units)
 
     def class_names(self, readings: CellReadings) -> list[str]:
         """The names of all classes that cells say, if labels are indices of classes."""
@@ -84,6 +88,15 @@ class LabelType(ABC):
         """Labels and predictions with a row for everything that has a label and a prediction."""
         return labels, predictions
 
+    def class_probabilities(self, predictions: np.ndarray) -> np.ndarray:
+        """The probabilities of all classes of every label: [rows, labels, classes]. Numbers have
+        none."""
+        raise NotImplementedError
+
+    def most_probable(self, predictions: np.ndarray) -> np.ndarray:
+        """The most probable class of every label, by index: [rows, labels]."""
+        return self.class_probabilities(predictions).argmax(-1)
+
     def to_score(self, predictions: np.ndarray) -> np.ndarray:
         """What metrics compare with the labels: [rows, labels]."""
         return predictions
@@ -115,23 +128,7 @@ class Numbers(LabelType):
         return outputs
 
 
-class Probabilities(LabelType):
-    """Labels whose predictions are probabilities, of outputs that a temperature may divide."""
-
-    @abstractmethod
-    def most_probable(self, predictions: np.ndarray) -> np.ndarray:
-        """The most probable class of every label, by index: [rows, labels]."""
-
-    @abstractmethod
-    def confidence(self, predictions: np.ndarray) -> np.ndarray:
-        """The probability of the most probable class: [rows, labels]."""
-
-    @abstractmethod
-    def class_probabilities(self, predictions: np.ndarray) -> np.ndarray:
-        """The probabilities of all classes, of rows that have one class each: [rows, classes]."""
-
-
-class ZerosAndOnes(Probabilities):
+class ZerosAndOnes(LabelType):
     """0 or 1 in every column; predictions are the probabilities of 1."""
 
     metrics: ClassVar[dict[str, Metric]] = BINARY_METRICS
@@ -148,33 +145,30 @@ class ZerosAndOnes(Probabilities):
     def predictions(self, outputs: np.ndarray) -> np.ndarray:
         return 1 / (1 + np.exp(-np.clip(outputs, -700, 700)))
 
-    def most_probable(self, predictions: np.ndarray) -> np.ndarray:
-        return (predictions >= 0.5).astype(int)
-
-    def confidence(self, predictions: np.ndarray) -> np.ndarray:
-        return np.maximum(predictions, 1 - predictions)
-
     def class_probabilities(self, predictions: np.ndarray) -> np.ndarray:
-        return np.hstack([1 - predictions, predictions])
+        return np.stack([1 - predictions, predictions], -1)
+
+    def most_probable(self, predictions: np.ndarray) -> np.ndarray:
+        """1 where both are as probable, as metrics count it."""
+        return (predictions >= 0.5).astype(int)
 
 
 class Binary(ZerosAndOnes):
     """0 or 1 in a single column, so that every row has one of two classes."""
 
-    class_per_row: ClassVar[bool] = True
+    is_binary: ClassVar[bool] = True
 
     def title(self, name: str, labels: np.ndarray) -> str:
         """The name alone, as for classes."""
         return name
 
 
-class Classes(Probabilities):
+class Classes(LabelType):
     """One of several classes for every row."""
 
     metrics: ClassVar[dict[str, Metric]] = CLASS_METRICS
     problem_type: ClassVar[str] = "single_label_classification"
     has_classes: ClassVar[bool] = True
-    class_per_row: ClassVar[bool] = True
 
     def class_names(self, readings: CellReadings) -> list[str]:
         """All values in order: by number if all are whole numbers, else by letters."""
@@ -202,14 +196,8 @@ class Classes(Probabilities):
         of_classes = np.take_along_axis(predictions, np.nan_to_num(labels).astype(int), 1)
         return np.where(is_missing, np.nan, 1 - of_classes)
 
-    def most_probable(self, predictions: np.ndarray) -> np.ndarray:
-        return predictions.argmax(1)[:, None]
-
-    def confidence(self, predictions: np.ndarray) -> np.ndarray:
-        return predictions.max(1, keepdims=True)
-
     def class_probabilities(self, predictions: np.ndarray) -> np.ndarray:
-        return predictions
+        return predictions[:, None]
 
 
 class UnitClasses(Classes):
@@ -217,7 +205,6 @@ class UnitClasses(Classes):
     predictions [rows, units, classes], NaN where a text has no such unit. `units.py` reads the
     cells."""
 
-    class_per_row: ClassVar[bool] = False
     of_units: ClassVar[bool] = True
 
     def as_rows(self, labels: np.ndarray, predictions: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

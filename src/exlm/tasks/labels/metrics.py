@@ -33,50 +33,38 @@ class Metric:
     is_error: bool = False
 
 
-METRICS = {ENTITY_F1: Metric()}  # and those of all tables below; one name has one direction
-
-
-def _table(**metrics: Metric) -> dict[str, Metric]:
-    """The metrics of a type of labels, by the names of recipes and results, entered into METRICS.
-    The first chooses the epoch where the user names none."""
-    METRICS.update(metrics)
-    return metrics
-
-
-# of labels 0 and 1 and the probabilities of 1, of which 0.5 and more stand for 1
-BINARY_METRICS = _table(
-    roc_auc=Metric(lambda y, p: roc_auc_score(y, p) if np.ptp(y) else NAN),
-    average_precision=Metric(lambda y, p: average_precision_score(y, p) if np.ptp(y) else NAN),
-    accuracy=Metric(lambda y, p: np.mean(y == (p >= 0.5))),
-    f1=Metric(lambda y, p: f1_score(y, p >= 0.5, zero_division=0)),
-    matthews=Metric(lambda y, p: matthews_corrcoef(y, p >= 0.5)),
-    brier=Metric(lambda y, p: np.mean((y - p) ** 2), is_error=True),
-    log_loss=Metric(lambda y, p: log_loss(y, p.clip(0, 1), labels=[0, 1]), is_error=True),
-)
+# The metrics of a type of labels, by the names of recipes and results. The first chooses the epoch
+# where the user names none. These are of labels 0 and 1 and the probabilities of 1, of which 0.5
+# and more stand for 1.
+BINARY_METRICS = {
+    "roc_auc": Metric(lambda y, p: roc_auc_score(y, p) if np.ptp(y) else NAN),
+    "average_precision": Metric(lambda y, p: average_precision_score(y, p) if np.ptp(y) else NAN),
+    "accuracy": Metric(lambda y, p: np.mean(y == (p >= 0.5))),
+    "f1": Metric(lambda y, p: f1_score(y, p >= 0.5, zero_division=0)),
+    "matthews": Metric(lambda y, p: matthews_corrcoef(y, p >= 0.5)),
+    "brier": Metric(lambda y, p: np.mean((y - p) ** 2), is_error=True),
+    "log_loss": Metric(lambda y, p: log_loss(y, p.clip(0, 1), labels=[0, 1]), is_error=True),
+}
 # of classes and the most probable classes, by their indices
-CLASS_METRICS = _table(
-    accuracy=Metric(lambda y, p: np.mean(y == p)),
-    macro_f1=Metric(lambda y, p: f1_score(y, p, average="macro", zero_division=0)),
-    matthews=Metric(matthews_corrcoef),
-)
-NUMBER_METRICS = _table(
-    rmse=Metric(lambda y, p: np.sqrt(np.mean((y - p) ** 2)), is_error=True),
-    mae=Metric(lambda y, p: np.mean(np.abs(y - p)), is_error=True),
-    r2=Metric(lambda y, p: r2_score(y, p) if np.ptp(y) else NAN),
-    spearman=Metric(lambda y, p: spearmanr(y, p).statistic if np.ptp(y) and np.ptp(p) else NAN),
-    pearson=Metric(lambda y, p: pearsonr(y, p).statistic if np.ptp(y) and np.ptp(p) else NAN),
-)
+CLASS_METRICS = {
+    "accuracy": Metric(lambda y, p: np.mean(y == p)),
+    "macro_f1": Metric(lambda y, p: f1_score(y, p, average="macro", zero_division=0)),
+    "matthews": Metric(matthews_corrcoef),
+}
+NUMBER_METRICS = {
+    "rmse": Metric(lambda y, p: np.sqrt(np.mean((y - p) ** 2)), is_error=True),
+    "mae": Metric(lambda y, p: np.mean(np.abs(y - p)), is_error=True),
+    "r2": Metric(lambda y, p: r2_score(y, p) if np.ptp(y) else NAN),
+    "spearman": Metric(lambda y, p: spearmanr(y, p).statistic if np.ptp(y) and np.ptp(p) else NAN),
+    "pearson": Metric(lambda y, p: pearsonr(y, p).statistic if np.ptp(y) and np.ptp(p) else NAN),
+}
+# all of them; a name in several tables has the same direction in each
+METRICS = {ENTITY_F1: Metric(), **BINARY_METRICS, **CLASS_METRICS, **NUMBER_METRICS}
 _ERRORS = " and ".join(name for name, metric in NUMBER_METRICS.items() if metric.is_error)
-ERRORS_IN_UNITS = (
+SCALED_ERRORS = (
     f"{_ERRORS} are means over the labels, "
     "each in units of its standard deviation in the training rows"
 )
-
-
-def metric_of(name: str) -> Metric:
-    """What the scores of a metric say; of one that is not in METRICS, as those of answers, only
-    that higher is better."""
-    return METRICS.get(name, Metric())
 
 
 def is_share(metric: str) -> bool:
@@ -85,11 +73,11 @@ def is_share(metric: str) -> bool:
 
 
 def goodness(score: float | None, metric: str) -> float:
-    """A score turned so that higher is better. An undefined one (correlation with a constant, say)
-    is the worst."""
+    """A score turned so that higher is better, as it is for metrics that are not in METRICS, those
+    of answers. An undefined one (correlation with a constant, say) is the worst."""
     if score is None or not np.isfinite(score):
         return -np.inf
-    return -score if metric_of(metric).is_error else score
+    return -score if metric in METRICS and METRICS[metric].is_error else score
 
 
 def summarise(runs: Sequence[dict[str, float]]) -> dict[str, dict[str, float]]:

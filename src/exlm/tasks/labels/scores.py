@@ -1,21 +1,18 @@
-"""From labels and predictions to scores: of all labels, of each by itself, of classes, and how much
-scores would vary with other rows."""
+"""From labels and predictions to scores, and how much these would vary with other rows."""
 
 import warnings
 from collections.abc import Callable, Sequence
-from typing import Any
 
 import numpy as np
 import pandas as pd
-from sklearn.metrics import confusion_matrix, precision_recall_fscore_support
 from tqdm import tqdm
 
 from exlm.errors import Diverged
-from exlm.tasks.labels.entities import entity_f1, has_entities, score_entities
+from exlm.tasks.labels.entities import entity_f1, has_entities
 from exlm.tasks.labels.label_types import LabelType
 from exlm.tasks.labels.metrics import ENTITY_F1
 
-COVERAGE = 0.95  # of the intervals
+BOOTSTRAP_LEVEL = 0.95  # the share of samples whose scores lie in an interval
 # samples for the interval of one label at the end of a fine-tuning; several labels share them
 QUICK_RESAMPLES = 300
 LEAST_QUICK_RESAMPLES = 100
@@ -34,13 +31,13 @@ def score_predictions(
     labels: np.ndarray,
     predictions: np.ndarray,
     *,
-    error_units: Sequence[float] | None = None,
+    error_scales: Sequence[float] | None = None,
     metrics: Sequence[str] | None = None,
     class_names: Sequence[str] | None = None,
 ) -> dict[str, float]:
     """The scores by all metrics of a task (`metric_names`), or by `metrics`. Each is the mean over
-    the label columns where it is defined, or NaN if there is none. Errors are in `error_units`
-    [labels], else in the units of the labels.
+    the label columns where it is defined, or NaN if there is none. Errors are divided by
+    `error_scales` [labels], if there are any.
 
     Labels [rows, labels] and predictions are as the `LabelType` says, NaN for missing labels.
     `tasks_scored` counts the label columns that have both 0 and 1: others have no ROC curve. Raises
@@ -49,9 +46,9 @@ def score_predictions(
     scores = dict[str, float]()
     if ENTITY_F1 in names and class_names:
         scores[ENTITY_F1] = entity_f1(labels, predictions, class_names)
-    if error_units is not None:
-        labels = labels / np.asarray(error_units)
-        predictions = predictions / np.asarray(error_units)
+    if error_scales is not None:
+        labels = labels / np.asarray(error_scales)
+        predictions = predictions / np.asarray(error_scales)
     labels, predictions = label_type.as_rows(labels, predictions)
     undefined = np.sum(~np.isfinite(predictions))
     if undefined:
@@ -74,59 +71,6 @@ def score_predictions(
     return scores
 
 
-def score_labels(
-    label_type: LabelType, label_columns: Sequence[str], labels: np.ndarray, predictions: np.ndarray
-) -> dict[str, dict[str, float]]:
-    """All scores of every label by itself, in its own units, how many `rows` have it, and of
-    classes how many are `positives`; {} if there is only one label."""
-    if len(label_columns) == 1:
-        return {}
-    scores = dict[str, dict[str, float]]()
-    for name, of_label, predicted in zip(label_columns, labels.T, predictions.T, strict=True):
-        scores[name] = {"rows": int((~np.isnan(of_label)).sum())}
-        if not label_type.is_number:
-            scores[name]["positives"] = int((of_label == 1).sum())
-        scores[name] |= score_predictions(label_type, of_label[:, None], predicted[:, None])
-    return scores
-
-
-def score_classes(
-    label_type: LabelType, labels: np.ndarray, predictions: np.ndarray, class_names: Sequence[str]
-) -> dict[str, dict[str, float]]:
-    """How many `rows` (or units) have each class, and its precision, recall and F1, 0 where they
-    are undefined; `score_entities` where the classes of units mark entities. Arguments as for
-    `confusion`."""
-    if label_type.of_units and has_entities(class_names):
-        return score_entities(labels, predictions, class_names)
-    truth, predicted = _true_and_most_probable(label_type, labels, predictions)
-    precision, recall, f1, rows = precision_recall_fscore_support(
-        truth, predicted, labels=range(len(class_names)), zero_division=0
-    )
-    columns = {"rows": rows, "precision": precision, "recall": recall, "f1": f1}
-    scores: Any = pd.DataFrame(columns, list(class_names)).to_dict("index")
-    return scores
-
-
-def confusion(
-    label_type: LabelType, labels: np.ndarray, predictions: np.ndarray, class_names: Sequence[str]
-) -> dict[str, dict[str, int]]:
-    """How many rows (or units) of each class are predicted to have which. Labels and predictions
-    as for `score_predictions`."""
-    truth, predicted = _true_and_most_probable(label_type, labels, predictions)
-    matrix = confusion_matrix(truth, predicted, labels=range(len(class_names)))
-    names = list(class_names)
-    counts: Any = pd.DataFrame(matrix, names, names).to_dict("index")
-    return counts
-
-
-def _true_and_most_probable(
-    label_type: LabelType, labels: np.ndarray, predictions: np.ndarray
-) -> tuple[np.ndarray, np.ndarray]:
-    """The indices of the true classes, and of the most probable ones: [rows or units] each."""
-    labels, predictions = label_type.as_rows(labels, predictions)
-    return labels[:, 0].astype(int), label_type.to_score(predictions)[:, 0]
-
-
 def with_intervals(
     score: RowScorer, rows: np.ndarray, resamples: int, seed: int = 0, progress: str | None = None
 ) -> dict[str, dict[str, float]]:
@@ -137,8 +81,8 @@ def with_intervals(
     samples = tqdm(range(resamples), progress, unit="sample", delay=2, disable=not progress)
     scores = [score(generator.choice(rows, len(rows))) for _ in samples]
     of_samples = pd.DataFrame(scores, columns=list(values))
-    low = of_samples.quantile((1 - COVERAGE) / 2)
-    high = of_samples.quantile((1 + COVERAGE) / 2)
+    low = of_samples.quantile((1 - BOOTSTRAP_LEVEL) / 2)
+    high = of_samples.quantile((1 + BOOTSTRAP_LEVEL) / 2)
     return {
         name: {"value": value, "low": low[name], "high": high[name]}
         for name, value in values.items()

@@ -14,7 +14,7 @@ import torch
 from torch import nn
 
 from exlm.data.files import plain_suffix
-from exlm.data.frames import FileRows, read_file, write_frame
+from exlm.data.frames import read_file, write_frame
 from exlm.errors import InputError
 from exlm.storage.models import save_model, weight_files
 from exlm.tasks.config import FinetuneConfig, TaskConfig
@@ -41,9 +41,10 @@ from exlm.tasks.results import RunResult
 from exlm.tasks.rows.datasets import SQUAD, SQUAD_SIZES, file_hashes, size_departures, task_files
 from exlm.tasks.rows.table import UNUSABLE
 from exlm.tasks.tables.predictions import (
+    ENSEMBLE,
+    Evaluation,
     Predictions,
     PredictOptions,
-    Scores,
     with_predictions,
 )
 
@@ -57,17 +58,15 @@ PREDICT_SETTINGS = {"on_invalid", "device", "precision"}
 class QuestionPredictor:
     """The models of all seeds, and the file whose questions they answer (`Predictor`)."""
 
-    in_chunks = False
-
     def __init__(self, models: Sequence[SeedModel], path: str, options: PredictOptions) -> None:
         _check_settings(options, PREDICT_SETTINGS, "")
         self.models = models
         self.path = path
         self.options = options
 
-    def predict(self, rows: FileRows | None = None) -> Predictions:
-        """Answers all questions, whatever the `rows`; `problem` says why one cannot be answered.
-        They are scored if the file has answers."""
+    def predict(self) -> Predictions:
+        """Answers all questions; `problem` says why one cannot be answered. They are scored if the
+        file has answers."""
         task = self.models[0].saved_task
         tokenizer = self.models[0].loaded.tokenizer  # that of all seeds
         file = read_windows(self.path, tokenizer, task, False)
@@ -93,7 +92,7 @@ class QuestionPredictor:
         if len(self.models) > 1:
             # An ensemble decides by its vote, not by a threshold.
             of_ensemble = voted.assign(refused=voted["answer"] == "")
-            answers_by_model = {"ensemble": of_ensemble, **answers_by_model}
+            answers_by_model = {ENSEMBLE: of_ensemble, **answers_by_model}
         counts = {
             "questions answered": len(file.questions) - len(unanswered),
             UNUSABLE: len(unanswered),
@@ -129,7 +128,7 @@ class QuestionPredictor:
             name: partial(summarise_answers, score_answers(file.labelled, answers))
             for name, answers in answers_by_model.items()
         }
-        return replace(predictions, scores=Scores(scorers, file.scored))
+        return replace(predictions, evaluation=Evaluation(scorers, file.scored))
 
 
 class QuestionAnswering:

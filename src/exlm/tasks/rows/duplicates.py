@@ -87,7 +87,7 @@ def resolve_duplicates(
 def merged_labels(table: TextTable, merged: TextTable) -> dict[str, pd.Series]:
     """The labels [rows] that `resolve_duplicates` changed, which made `merged` of a table, as cells
     say them, by the title of a column for them. {} for labels of residues or words."""
-    if table.unit_pattern:
+    if table.label_type.of_units:
         return {}
     columns = {}
     for name, before, after in zip(

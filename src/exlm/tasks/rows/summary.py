@@ -5,7 +5,6 @@ from unicodedata import normalize
 import pandas as pd
 
 from exlm.data.columns import in_one_line, listed
-from exlm.tasks.labels.label_types import Binary
 from exlm.tasks.rows.table import TextTable
 
 
@@ -22,7 +21,7 @@ def describe_table(table: TextTable, molecules: bool) -> str:
     titles = map(table.label_type.title, map(in_one_line, table.label_columns), labels.T)
     line = f"{len(table.texts)} {texts}, {table.task_type} of {listed(titles, limit=5)}"
     names = table.class_names or []
-    if isinstance(table.label_type, Binary):
+    if table.label_type.is_binary:
         names = table.binary_names or ["0", "1"]
     counts = [f"{in_one_line(name)} {(labels == i).sum()}" for i, name in enumerate(names)]
     if counts:

@@ -50,7 +50,7 @@ class TextTable:
     class_names: list[str] | None = None  # of the indices in `labels`, if these are classes
     binary_names: list[str] | None = None  # what labels 0 and 1 are called, if they have names
     # token_classification: a regular expression for what has a label
-    unit_pattern: str | None = None
+    unit_pattern: str = ""
 
     @property
     def label_type(self) -> LabelType:

@@ -13,7 +13,7 @@ from scipy.optimize import minimize_scalar
 
 from exlm.errors import InputError
 from exlm.tasks.encoders.loading import SeedModel
-from exlm.tasks.labels.label_types import Probabilities
+from exlm.tasks.labels.label_types import LabelType
 
 BINS = 15  # of the calibration error
 # quantiles that are kept of more errors than this: a level is rounded up to the next 0.005
@@ -21,7 +21,7 @@ MOST_KEPT = 199
 HIGHEST_LEVEL = MOST_KEPT / (MOST_KEPT + 1)
 
 
-def fit_temperature(label_type: Probabilities, logits: np.ndarray, labels: np.ndarray) -> float:
+def fit_temperature(label_type: LabelType, logits: np.ndarray, labels: np.ndarray) -> float:
     """The divisor of logits [rows, outputs], 0.05 to 20, that makes the labels most probable (Guo
     et al., 2017)."""
     targets = label_type.targets(labels)
@@ -35,13 +35,13 @@ def fit_temperature(label_type: Probabilities, logits: np.ndarray, labels: np.nd
 
 
 def calibration_error(
-    label_type: Probabilities, labels: np.ndarray, probabilities: np.ndarray
+    label_type: LabelType, labels: np.ndarray, probabilities: np.ndarray
 ) -> float:
     """The expected calibration error: by how much confidence, which is the probability of the
     predicted class, and accuracy differ, on average over 15 bins of equal width; the mean over the
     labels [rows, labels], NaN if there is no label. Probabilities are the predictions of the type
     of labels."""
-    confidence = label_type.confidence(probabilities)
+    confidence = label_type.class_probabilities(probabilities).max(-1)
     is_right = label_type.most_probable(probabilities) == labels
     errors = []
     for of_label, sureness, right in zip(labels.T, confidence.T, is_right.T, strict=True):
@@ -56,12 +56,6 @@ def _difference_in_bins(confidence: np.ndarray, is_right: np.ndarray) -> float:
     # per bin: |sum of confidence - number of right ones|
     bin_differences = np.abs(np.bincount(bins, weights=confidence - is_right))
     return float(bin_differences.sum() / len(confidence))
-
-
-def is_within(errors: np.ndarray, margins: np.ndarray) -> np.ndarray:
-    """Whether `LabelType.errors` are at most the `margins` [labels]: 1 or 0 [rows, labels], NaN for
-    missing labels."""
-    return np.where(np.isnan(errors), np.nan, errors <= margins)
 
 
 def errors_to_keep(errors: np.ndarray) -> list[list[float]]:

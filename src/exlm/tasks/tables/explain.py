@@ -126,7 +126,9 @@ def write_page(
         for output, name in enumerate(names)
         if not draws_best_only or output == explanation.predictions.argmax()
     ]
-    drawings = [_drawing(*entry) for entry in to_draw[:MOST_DRAWINGS]]
+    drawings = [
+        _drawing(explanation, output, name) for explanation, output, name in to_draw[:MOST_DRAWINGS]
+    ]
     page = render(PAGE, drawings=drawings, count=len(to_draw), raises=RAISES, lowers=LOWERS)
     write_text(path, page)
 

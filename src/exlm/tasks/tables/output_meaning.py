@@ -17,7 +17,6 @@ from exlm.tasks.encoders.loading import TunedModel
 from exlm.tasks.encoders.saved_task import SavedTask
 from exlm.tasks.labels.cells import class_values
 from exlm.tasks.labels.column_labels import label_cells, note_unscored, read_labels
-from exlm.tasks.labels.label_types import Probabilities
 from exlm.tasks.labels.scores import diverged
 from exlm.tasks.rows.reading import TableTokens
 from exlm.tasks.rows.table import TextTable
@@ -33,12 +32,15 @@ class OutputMeaning:
     def __init__(self, saved_task: SavedTask) -> None:
         self.saved_task = saved_task
         self.label_type = saved_task.label_type
-        # what labels are called in a table; None if they are numbers, 0 and 1 included
-        self.label_names = saved_task.class_names or saved_task.binary_names
         # there is a prediction of every class, or else of every label
         names = saved_task.class_names or saved_task.label_columns
-        self.titles = [f"predicted {name}" for name in names]
+        self.titles = [f"predicted {name}" for name in names]  # of the columns of predictions
         self.head_names = self.label_type.head_names(names)  # of every output
+
+    @property
+    def label_names(self) -> list[str] | None:
+        """What labels are called in a table; None if they are numbers, 0 and 1 included."""
+        return self.saved_task.class_names or self.saved_task.binary_names
 
     def outputs(
         self,
@@ -51,7 +53,7 @@ class OutputMeaning:
         """A model's outputs for some rows: [all rows, outputs] float64, or as `UnitMeaning` says,
         NaN for all others. `progress` names a bar."""
         network, tokenizer = tuned
-        result = self._no_outputs(tokens)
+        result = self._empty_outputs(tokens)
         batches = batch_outputs(
             network=network,
             function=lambda **batch: network(**batch).logits,
@@ -62,14 +64,14 @@ class OutputMeaning:
             padding_side=self.padding_side,
         )
         for numbers, logits in batches:
-            result[rows[numbers]] = self._of_rows(logits, tokens, rows[numbers])
+            result[rows[numbers]] = self._read_logits(logits, tokens, rows[numbers])
         return result
 
-    def _no_outputs(self, tokens: TableTokens) -> np.ndarray:
+    def _empty_outputs(self, tokens: TableTokens) -> np.ndarray:
         """The array of `outputs` with NaN alone."""
         return np.full((len(tokens.examples), len(self.head_names)), np.nan)
 
-    def _of_rows(self, logits: np.ndarray, tokens: TableTokens, rows: np.ndarray) -> np.ndarray:
+    def _read_logits(self, logits: np.ndarray, tokens: TableTokens, rows: np.ndarray) -> np.ndarray:
         """What `outputs` has of the logits [n, ...] of some rows."""
         return logits
 
@@ -87,8 +89,7 @@ class OutputMeaning:
         have mean 0 and std 1."""
         predictions = self.label_type.predictions(outputs / temperature)
         if self.label_type.is_number:
-            std = np.asarray(self.saved_task.std)
-            return predictions * std + np.asarray(self.saved_task.mean)
+            return predictions * np.array(self.saved_task.std) + np.array(self.saved_task.mean)
         return predictions
 
     def columns(
@@ -102,28 +103,26 @@ class OutputMeaning:
         for output, title in enumerate(self.titles):
             columns[title] = means[:, output]
             if len(predictions_of_models) > 1:
-                # A label may itself be called `NAME std`.
-                is_taken = f"{title} std" in self.titles
-                std_title = f"{title} std over seeds" if is_taken else f"{title} std"
                 of_models = [predictions[:, output] for predictions in predictions_of_models]
-                columns[std_title] = np.std(of_models, 0, ddof=1)
-        label_type = self.label_type
-        if not isinstance(label_type, Probabilities) or not label_type.class_per_row:
+                # A label may itself be called `NAME std`.
+                std = "std over seeds" if f"{title} std" in self.titles else "std"
+                columns[f"{title} {std}"] = np.std(of_models, 0, ddof=1)
+        if not self.label_type.class_per_row:
             return columns
-        best = label_type.most_probable(means)[:, 0]
+        best = self.label_type.most_probable(means)[:, 0]
         class_names = np.array(class_values(self.label_names or [0, 1]), dtype=object)
         # a label or a class may itself be called `class`
         title = "most probable class" if "predicted class" in columns else "predicted class"
         columns[title] = np.where(np.isnan(means[:, 0]), None, class_names[best])
-        columns["confidence"] = label_type.confidence(means)[:, 0]
+        columns["confidence"] = self.label_type.class_probabilities(means)[:, 0].max(-1)
         return columns
 
     def interval_columns(self, predictions: np.ndarray, margins: np.ndarray) -> dict[str, Any]:
         """The bounds of predicted numbers, or the set of possible classes, of predictions [rows,
         outputs] whose errors are at most the `margins` [labels]."""
         label_columns = self.saved_task.label_columns
-        if isinstance(self.label_type, Probabilities):
-            probabilities = self.label_type.class_probabilities(predictions)
+        if self.label_type.class_per_row:
+            probabilities = self.label_type.class_probabilities(predictions)[:, 0]
             sets = class_sets(probabilities, margins[0], self.label_names or [0, 1])
             return {f"set {label_columns[0]}": sets}
         columns = {}
@@ -148,12 +147,12 @@ class UnitMeaning(OutputMeaning):
 
     padding_side: ClassVar[str | None] = "right"  # so that tokens are counted from the first one
 
-    def _no_outputs(self, tokens: TableTokens) -> np.ndarray:
+    def _empty_outputs(self, tokens: TableTokens) -> np.ndarray:
         """NaN for all units [rows, units, classes] float32."""
         assert tokens.unit_starts is not None  # `TextReader` found them
         return np.full((*tokens.unit_starts.shape, len(self.head_names)), np.nan, np.float32)
 
-    def _of_rows(self, logits: np.ndarray, tokens: TableTokens, rows: np.ndarray) -> np.ndarray:
+    def _read_logits(self, logits: np.ndarray, tokens: TableTokens, rows: np.ndarray) -> np.ndarray:
         """The logits of the units [n, units, classes], NaN where there is none; Diverged if one is
         no number."""
         assert tokens.unit_starts is not None

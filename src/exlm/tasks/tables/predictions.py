@@ -8,10 +8,12 @@ import numpy as np
 import pandas as pd
 
 from exlm.data.columns import listed
-from exlm.data.frames import FileRows, with_columns
+from exlm.data.frames import with_columns
 from exlm.errors import note
 from exlm.tasks.labels.scores import RowScorer
 from exlm.tasks.rows.reading import ReadOptions
+
+ENSEMBLE = "ensemble"  # the mean of several models, among their names
 
 
 @dataclass(frozen=True)
@@ -46,11 +48,11 @@ class PredictOptions(ReadOptions):
 
 
 @dataclass(frozen=True)
-class Scores:
+class Evaluation:
     """How the rows of a file that have labels are scored. Of several models the ensemble comes
     first, which `labels`, `classes` and `confusion` are about."""
 
-    scorers: Mapping[str, RowScorer]  # by the model's name, or `ensemble`
+    scorers: Mapping[str, RowScorer]  # by the model's name, or ENSEMBLE
     rows: np.ndarray  # those to score
     # how many of them have a text or molecule of the training; None if it is not kept
     in_training: int | None = None
@@ -67,8 +69,16 @@ class Predictions:
     # every row of the file, with its prediction or, in the column `problem`, why it has none
     frame: pd.DataFrame
     counts: dict[str, int]  # of rows, by what they are
-    scores: Scores | None = None
-    note: str = ""  # why there are no scores, if the file has labels
+    evaluation: Evaluation | None = None
+    note: str = ""  # why there is no evaluation, if the file has labels
+
+
+class Predictor(Protocol):
+    """The models of all seeds of a task, and the file that they predict for."""
+
+    def predict(self) -> Predictions:
+        """What the models predict for all rows of the file, and how it is scored."""
+        ...
 
 
 def with_predictions(frame: pd.DataFrame, columns: dict[str, Any], path: str) -> pd.DataFrame:
@@ -83,17 +93,3 @@ def with_predictions(frame: pd.DataFrame, columns: dict[str, Any], path: str) ->
             f"ones are called {listed(renamed.values())}"
         )
     return result
-
-
-class Predictor(Protocol):
-    """The models of all seeds of a task, and the file that they predict for."""
-
-    @property
-    def in_chunks(self) -> bool:
-        """Whether `predict` may get some rows of the file at a time, so that it need not fit into
-        memory."""
-        ...
-
-    def predict(self, rows: FileRows | None = None) -> Predictions:
-        """What the models predict for some rows of the file, or for all, and how it is scored."""
-        ...

@@ -1,96 +1,108 @@
 """How predictions for a table with labels are scored."""
 
-from collections.abc import Mapping, Sequence
-from dataclasses import replace
-from functools import partial
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import pandas as pd
+from sklearn.metrics import confusion_matrix, precision_recall_fscore_support
 
 from exlm.tasks.encoders.saved_task import SavedTask
-from exlm.tasks.labels.label_types import Probabilities
-from exlm.tasks.labels.scores import confusion, score_classes, score_labels, score_predictions
-from exlm.tasks.tables.certainty import calibration_error, is_within
-from exlm.tasks.tables.predictions import Scores
-
-ENSEMBLE = "ensemble"  # the mean of several models, among their names
+from exlm.tasks.labels.entities import has_entities, score_entities
+from exlm.tasks.labels.scores import score_predictions
+from exlm.tasks.tables.certainty import calibration_error
 
 
-def scores_of(
-    saved_task: SavedTask,
-    labels: np.ndarray,
-    rows: np.ndarray,
-    by_model: Mapping[str, np.ndarray],
-    margins: Mapping[str, np.ndarray],
-    in_training: int | None,
-    unknown_labels: int,
-) -> Scores:
-    """How the predictions of every model are scored on the `rows` that have labels, which are as
-    for `score_predictions`. `by_model` has the predictions [all rows, outputs], `margins` those of
-    intervals [labels], by the name of the model, of several also of ENSEMBLE; {} without
-    intervals. `in_training` and `unknown_labels` are counts for `Scores`."""
-    label_type = saved_task.label_type
-    class_names = saved_task.class_names
-    means = np.mean(list(by_model.values()), 0)
-    if len(by_model) > 1:
-        by_model = {ENSEMBLE: means, **by_model}
-    truths = labels[rows]
-    predicted = means[rows]
-    of_labels = score_labels(label_type, saved_task.label_columns, truths, predicted)
-    if of_labels and margins:
-        is_right = is_within(label_type.errors(truths, predicted), margins[ENSEMBLE])
-        for name, share in zip(of_labels, pd.DataFrame(is_right).mean(), strict=True):
-            of_labels[name]["coverage"] = float(share)
-    scorers = {
-        name: partial(evaluate_rows, saved_task, labels, of_model, margins.get(name))
-        for name, of_model in by_model.items()
-    }
-    scores = Scores(scorers, rows, in_training, unknown_labels, of_labels)
-    if not class_names:
+@dataclass(frozen=True)
+class LabelledPredictions:
+    """The labels of a table, what a model predicts for its rows, and the scores of any of them:
+    after an epoch, after a training, and in `exlm evaluate`."""
+
+    saved_task: SavedTask
+    labels: np.ndarray  # [all rows, labels], as for `score_predictions`
+    predictions: np.ndarray  # [all rows, outputs]
+    margins: np.ndarray | None = None  # [labels] those of intervals, if there are any
+
+    def score(self, rows: np.ndarray, metrics: Sequence[str] | None = None) -> dict[str, float]:
+        """The scores of some rows by `metrics`, or by all of the task, whose scales errors have."""
+        return score_predictions(
+            self.saved_task.label_type,
+            self.labels[rows],
+            self.predictions[rows],
+            error_scales=self.saved_task.error_scales,
+            metrics=metrics,
+            class_names=self.saved_task.class_names,
+        )
+
+    def evaluate(self, rows: np.ndarray) -> dict[str, float]:
+        """All scores of some rows, the calibration error of probabilities, and with `margins` the
+        coverage, which is the share of errors within them."""
+        label_type = self.saved_task.label_type
+        scores = self.score(rows)
+        if not label_type.is_number:
+            labels, probabilities = label_type.as_rows(self.labels[rows], self.predictions[rows])
+            scores["calibration_error"] = calibration_error(label_type, labels, probabilities)
+        if self.margins is not None:
+            scores["coverage"] = float(np.nanmean(self._is_covered(rows)))
         return scores
-    return replace(
-        scores,
-        classes=score_classes(label_type, truths, predicted, class_names),
-        confusion=confusion(label_type, truths, predicted, class_names),
-    )
 
+    def score_labels(self, rows: np.ndarray) -> dict[str, dict[str, float]]:
+        """All scores of every label by itself, in its own units, how many `rows` have it, of
+        classes how many are `positives`, and the coverage; {} if there is only one label."""
+        names = self.saved_task.label_columns
+        if len(names) == 1:
+            return {}
+        label_type = self.saved_task.label_type
+        scores = dict[str, dict[str, float]]()
+        for column, name in enumerate(names):
+            labels = self.labels[rows, column]
+            predictions = self.predictions[rows, column]
+            scores[name] = {"rows": int((~np.isnan(labels)).sum())}
+            if not label_type.is_number:
+                scores[name]["positives"] = int((labels == 1).sum())
+            scores[name] |= score_predictions(label_type, labels[:, None], predictions[:, None])
+        if self.margins is not None:
+            coverages = pd.DataFrame(self._is_covered(rows)).mean()
+            for name, coverage in zip(names, coverages, strict=True):
+                scores[name]["coverage"] = float(coverage)
+        return scores
 
-def score_rows(
-    saved_task: SavedTask,
-    labels: np.ndarray,
-    predictions: np.ndarray,
-    rows: np.ndarray,
-    metrics: Sequence[str] | None = None,
-) -> dict[str, float]:
-    """The scores on some rows of labels and predictions of all rows: those of `score_predictions`,
-    with the error units of the task, by some `metrics` or all."""
-    return score_predictions(
-        saved_task.label_type,
-        labels[rows],
-        predictions[rows],
-        error_units=saved_task.error_units,
-        metrics=metrics,
-        class_names=saved_task.class_names,
-    )
+    def score_classes(self, rows: np.ndarray) -> dict[str, dict[str, float]]:
+        """How many `rows` (or units) have each class, and its precision, recall and F1, 0 where
+        they are undefined; `score_entities` where the classes of units mark entities; {} if labels
+        are no classes."""
+        class_names = self.saved_task.class_names
+        if not class_names:
+            return {}
+        if self.saved_task.label_type.of_units and has_entities(class_names):
+            return score_entities(self.labels[rows], self.predictions[rows], class_names)
+        truth, most_probable = self._classes(rows)
+        precision, recall, f1, counts = precision_recall_fscore_support(
+            truth, most_probable, labels=range(len(class_names)), zero_division=0
+        )
+        columns = {"rows": counts, "precision": precision, "recall": recall, "f1": f1}
+        scores: Any = pd.DataFrame(columns, class_names).to_dict("index")
+        return scores
 
+    def confusion(self, rows: np.ndarray) -> dict[str, dict[str, int]]:
+        """How many rows (or units) of each class are predicted to have which; {} if labels are no
+        classes."""
+        class_names = self.saved_task.class_names
+        if not class_names:
+            return {}
+        matrix = confusion_matrix(*self._classes(rows), labels=range(len(class_names)))
+        counts: Any = pd.DataFrame(matrix, class_names, class_names).to_dict("index")
+        return counts
 
-def evaluate_rows(
-    saved_task: SavedTask,
-    labels: np.ndarray,
-    predictions: np.ndarray,
-    margins: np.ndarray | None,
-    rows: np.ndarray,
-) -> dict[str, float]:
-    """The scores of `score_rows`, the calibration error of probabilities, and with `margins`
-    [labels] the coverage, which is the share of errors within them."""
-    label_type = saved_task.label_type
-    scores = score_rows(saved_task, labels, predictions, rows)
-    labels = labels[rows]
-    predictions = predictions[rows]
-    if isinstance(label_type, Probabilities):
-        truths, probabilities = label_type.as_rows(labels, predictions)
-        scores["calibration_error"] = calibration_error(label_type, truths, probabilities)
-    if margins is not None:
-        is_right = is_within(label_type.errors(labels, predictions), margins)
-        scores["coverage"] = float(np.nanmean(is_right))
-    return scores
+    def _classes(self, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """The indices of the true classes, and of the most probable ones: [rows or units] each."""
+        label_type = self.saved_task.label_type
+        labels, predictions = label_type.as_rows(self.labels[rows], self.predictions[rows])
+        return labels[:, 0].astype(int), label_type.to_score(predictions)[:, 0]
+
+    def _is_covered(self, rows: np.ndarray) -> np.ndarray:
+        """Whether the errors of some rows are within the margins: 1 or 0 [rows, labels], NaN for
+        missing labels."""
+        errors = self.saved_task.label_type.errors(self.labels[rows], self.predictions[rows])
+        return np.where(np.isnan(errors), np.nan, errors <= self.margins)

@@ -213,7 +213,7 @@ def _check_labels(task: TableTask, split: RowSplit) -> None:
     if the metric of the valid part is not defined."""
     table = task.table
     train_labels = table.labels[split["train"]]
-    columns = train_labels.reshape(-1, 1) if table.unit_pattern else train_labels
+    columns = train_labels.reshape(-1, 1) if table.label_type.of_units else train_labels
     if all(len(np.unique(column[~np.isnan(column)])) < 2 for column in columns.T):
         raise InputError(
             f"{listed(table.label_columns, 5)} has only one value in the train part, from "
@@ -244,7 +244,7 @@ def _has_score(task: TableTask, rows: np.ndarray) -> bool:
     table = task.table
     labels = table.labels[rows]
     # all classes of a row or unit have a probability in the place of a label
-    shape = labels.shape if table.unit_pattern else labels.shape[:1]
+    shape = labels.shape if table.label_type.of_units else labels.shape[:1]
     outputs = len(table.class_names or table.label_columns)
     scores = score_predictions(
         table.label_type,

@@ -22,14 +22,14 @@ from exlm.tasks.encoders.loading import (
 )
 from exlm.tasks.encoders.saved_task import SavedTask, remembered
 from exlm.tasks.encoders.supervised import ShuffledBatches, train_best_epoch
-from exlm.tasks.labels.label_types import LABEL_TYPES, LabelType, Probabilities
+from exlm.tasks.labels.label_types import LABEL_TYPES, LabelType
 from exlm.tasks.results import RunResult
 from exlm.tasks.rows.datasets import load_labelled
 from exlm.tasks.rows.reading import TableTokens, TextReader, note_spelling, spelling_of
 from exlm.tasks.rows.splits import RowSplit
 from exlm.tasks.tables.certainty import errors_to_keep, fit_temperature
 from exlm.tasks.tables.output_meaning import OutputMeaning, meaning_of
-from exlm.tasks.tables.scoring import score_rows
+from exlm.tasks.tables.scoring import LabelledPredictions
 from exlm.tasks.tables.settings import complete_config
 from exlm.tasks.tables.table_task import TableTask, prepare_table
 from exlm.tasks.tables.training_results import (
@@ -105,7 +105,8 @@ class EncoderLearner:
 
         def validate() -> dict[str, float]:
             outputs = meaning.outputs(tuned, self.tokens, valid)
-            return score_rows(saved_task, labels, meaning.as_predictions(outputs), valid)
+            predictions = meaning.as_predictions(outputs)
+            return LabelledPredictions(saved_task, labels, predictions).score(valid)
 
         best_epoch = train_best_epoch(
             network=network,
@@ -173,7 +174,7 @@ def task_after_training(
     if label_type.is_number or label_type.class_per_row:
         errors = label_type.errors(labels, meaning.as_predictions(outputs))
         saved_task = replace(saved_task, validation_errors=errors_to_keep(errors))
-    if not isinstance(label_type, Probabilities):
+    if label_type.is_number:
         return fold_label_scale(network, saved_task)
     truths, logits = label_type.as_rows(labels, outputs)
     return replace(saved_task, temperature=fit_temperature(label_type, logits, truths))

@@ -9,14 +9,13 @@ import rdkit
 
 from exlm.data.frames import with_columns, write_frame
 from exlm.tasks.encoders.saved_task import SavedTask
-from exlm.tasks.labels.label_types import Binary
-from exlm.tasks.labels.scores import quick_interval, score_labels
+from exlm.tasks.labels.scores import quick_interval
 from exlm.tasks.results import RunResult
 from exlm.tasks.rows.hashes import rows_hash, split_hash
 from exlm.tasks.rows.splits import RowSplit, part_of_rows
 from exlm.tasks.rows.table import TextTable
 from exlm.tasks.tables.output_meaning import meaning_of
-from exlm.tasks.tables.scoring import score_rows
+from exlm.tasks.tables.scoring import LabelledPredictions
 from exlm.tasks.tables.table_task import TableTask
 from exlm.tasks.tables.training_rows import write_training
 
@@ -24,10 +23,10 @@ from exlm.tasks.tables.training_rows import write_training
 def task_to_save(task: TableTask, train_rows: np.ndarray) -> SavedTask:
     """What a model or a baseline keeps of the task that learns from these rows."""
     table = task.table
-    error_units = None
+    error_scales = None
     if table.label_type.is_number and len(table.label_columns) > 1:
         # standard deviations, so that no label counts more than another
-        error_units = positive_or_one(np.nanstd(table.labels[train_rows], 0)).tolist()
+        error_scales = positive_or_one(np.nanstd(table.labels[train_rows], 0)).tolist()
     return SavedTask(
         task_type=table.task_type,
         text_column=table.text_column,
@@ -37,9 +36,9 @@ def task_to_save(task: TableTask, train_rows: np.ndarray) -> SavedTask:
         binary_names=table.binary_names,
         molecules=task.config.molecules,
         standardize=task.config.standardize,
-        error_units=error_units,
-        unit_pattern=table.unit_pattern or "",
-        mask_column=task.config.mask_column if table.unit_pattern else None,
+        error_scales=error_scales,
+        unit_pattern=table.unit_pattern,
+        mask_column=task.config.mask_column if table.label_type.of_units else None,
     )
 
 
@@ -77,8 +76,8 @@ def write_results(
         molecules=task.config.molecules and table.pairs is None,
         earlier_run=task.earlier_run,
     )
-    score = partial(score_rows, saved_task, table.labels, predictions)
-    main_score = partial(score, metrics=[task.metric])
+    labelled = LabelledPredictions(saved_task, table.labels, predictions)
+    main_score = partial(labelled.score, metrics=[task.metric])
     main_part = "test" if "test" in split else "valid"
     interval = quick_interval(
         main_score, split[main_part], task.metric, label_count=len(table.label_columns)
@@ -92,13 +91,16 @@ def write_results(
         "left_out": int((~table.usable).sum()),
         "label_columns": table.label_columns,
         "rdkit": rdkit.__version__,
-        "scores": {name: score(rows) for name, rows in scored_parts.items()},
+        "scores": {name: labelled.score(rows) for name, rows in scored_parts.items()},
         "counts": {name: _counts(table, rows) for name, rows in scored_parts.items()},
         "rows_sha256": {name: rows_hash(table, rows) for name, rows in scored_parts.items()},
         "interval": {main_part: interval},
         "in_train": {name: int(in_train[rows].sum()) for name, rows in scored_parts.items()},
         "labels": {
-            name: _scores_of_labels(task, predictions, rows) for name, rows in scored_parts.items()
+            part: {
+                name: scores[task.metric] for name, scores in labelled.score_labels(rows).items()
+            }
+            for part, rows in scored_parts.items()
         },
     }
     if task.earlier_run is not None:
@@ -133,21 +135,10 @@ def _counts(table: TextTable, rows: np.ndarray) -> dict[str, float]:
     """How many rows a part has; of two classes also how many are positive, of several labels how
     many the rarest and the most frequent label have."""
     counts: dict[str, float] = {"rows": len(rows)}
-    if isinstance(table.label_type, Binary):
+    if table.label_type.is_binary:
         counts["positives"] = int((table.labels[rows] == 1).sum())
     if len(table.label_columns) > 1:
         labelled = (~np.isnan(table.labels[rows])).sum(0)
         counts["fewest_of_a_label"] = int(labelled.min())
         counts["most_of_a_label"] = int(labelled.max())
     return counts
-
-
-def _scores_of_labels(
-    task: TableTask, predictions: np.ndarray, rows: np.ndarray
-) -> dict[str, float]:
-    """The score of every label by itself; {} if there is only one label."""
-    table = task.table
-    scores = score_labels(
-        table.label_type, table.label_columns, table.labels[rows], predictions[rows]
-    )
-    return {label: scores_of_label[task.metric] for label, scores_of_label in scores.items()}

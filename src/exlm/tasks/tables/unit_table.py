@@ -18,7 +18,7 @@ from exlm.data.columns import (
 from exlm.errors import InputError
 from exlm.tasks.config import TaskConfig
 from exlm.tasks.labels.cells import check_no_list_as_text, row_name
-from exlm.tasks.labels.column_labels import MAX_INFERRED_CLASSES
+from exlm.tasks.labels.column_labels import MOST_CLASSES
 from exlm.tasks.rows.datasets import read_files
 from exlm.tasks.rows.table import TextTable, join_files, unlabelled_table
 from exlm.tasks.rows.texts import first_of_each
@@ -70,7 +70,7 @@ def load_unit_table(config: TaskConfig, max_length: int) -> TextTable:
 def _check_classes(classes: list[str], config: TaskConfig) -> None:
     """InputError if the labels are rather numbers that have been measured."""
     numbers = pd.to_numeric(pd.Series(classes, dtype=object), errors="coerce")
-    if len(classes) > MAX_INFERRED_CLASSES and numbers.notna().all():
+    if len(classes) > MOST_CLASSES and numbers.notna().all():
         raise InputError(
             f"{config.dataset}: the labels of residues or words are {len(classes)} different "
             "numbers; each would be a class, so replace them by a few classes, such as low and high"
