@@ -1,11 +1,16 @@
-"""What a fine-tuning or a baseline prints at its end."""
+"""What a fine-tuning or a baseline prints of its data at the beginning, and of its scores at the
+end."""
 
 from pathlib import Path
 
 import numpy as np
 
+from exlm.errors import InputError, note
 from exlm.tasks.labels.metrics import ENTITY_F1, ERRORS_IN_UNITS, in_digits
 from exlm.tasks.results import GridReport, Statistics
+from exlm.tasks.rows.datasets import data_name
+from exlm.tasks.rows.table import first_reported_row
+from exlm.tasks.task import Task
 
 # With fewer rows, or fewer rows of one of two classes, the interval itself is often too narrow.
 FEW_ROWS = 50
@@ -13,6 +18,26 @@ FEW_OF_A_CLASS = 30
 # what is usually told beside the metric that chose the epoch, if the task has it
 USUAL_METRICS = ["rmse", "mae", "r2", "spearman", "roc_auc", "average_precision", ENTITY_F1]
 USUAL_METRICS += ["accuracy", "f1", "macro_f1", "matthews", "em"]
+
+
+def print_task(task: Task) -> None:
+    """Prints what the data are, how they depart from the published ones, how many rows were left
+    out, cut or kept with something wrong, and the first of each; InputError if the user does not
+    want such rows."""
+    print(f"{data_name(task.config)}: {task.summary}")
+    for departure in task.departures:
+        note(f"{departure}; scores do not compare with published ones")
+    if not len(task.reported_rows):
+        return
+    if task.config.on_invalid == "error":
+        raise InputError(
+            f"{task.config.dataset}: {first_reported_row(task.reported_rows)}; "
+            "correct or remove it, or set task.on_invalid to skip"
+        )
+    for action, rows in task.reported_rows.groupby("action"):
+        count = len(rows.drop_duplicates(["part", "row"]))  # a question may have several problems
+        first = first_reported_row(rows)
+        print(f"rows {action}: {count} (see invalid_rows.csv), the first: {first}")
 
 
 def describe_report(report: GridReport, directory: Path) -> str:

@@ -28,6 +28,7 @@ from exlm.storage.files import GRID_REPORT, read_or_empty
 from exlm.tasks.labels.metrics import goodness, summarise
 
 BASELINE_FILE = "baseline.json"  # of a baseline, in the place of a model
+IDENTITY = "settings"  # what the identity of runs is called in both files
 
 RunResult = dict[str, Any]  # `result.json`, or some of its entries
 GridReport = dict[str, Any]  # `results.json`

@@ -16,24 +16,39 @@ from exlm.tasks.encoders.loading import EncoderSource, SeedModel
 from exlm.tasks.labels.label_types import LABEL_TYPES
 from exlm.tasks.questions.question_answering import QuestionAnswering, QuestionPredictor
 from exlm.tasks.results import RunResult
+from exlm.tasks.tables.finetuning import TableFinetuning
 from exlm.tasks.tables.predictions import PredictOptions, Predictor
 from exlm.tasks.tables.predictor import TablePredictor
-from exlm.tasks.tables.training import read_table
 
 
 class Task(Protocol):
     """Labelled data, and how a model is trained on them with one seed."""
 
-    metric: str  # chooses epoch and grid cell
     summary: str  # the data in one line
-    reported_rows: pd.DataFrame  # with something wrong: part, row, value, reason, action
-    # what must be equal for results to be combined, besides the settings
-    identity: dict[str, Any]
-    departures: list[str]  # from the published data, in words
 
     @property
     def config(self) -> TaskConfig:
         """The settings, with what was inferred from the data."""
+        ...
+
+    @property
+    def metric(self) -> str:
+        """What chooses the epoch and the grid cell."""
+        ...
+
+    @property
+    def reported_rows(self) -> pd.DataFrame:
+        """The rows with something wrong: part, row, value, reason, action."""
+        ...
+
+    @property
+    def departures(self) -> list[str]:
+        """How the data differ from the published ones, in words."""
+        ...
+
+    @property
+    def identity(self) -> dict[str, Any]:
+        """What must be equal for results to be combined, besides the settings."""
         ...
 
     def announce(self, seed: int) -> None:
@@ -57,7 +72,7 @@ class TaskType(NamedTuple):
     predictor: Callable[[Sequence[SeedModel], str, PredictOptions], Predictor]
 
 
-TABLE_TYPE = TaskType(read_table, TablePredictor.for_file)
+TABLE_TYPE = TaskType(TableFinetuning, TablePredictor.for_file)
 # those that are not in LABEL_TYPES, because they have other labels than rows or units
 OTHER_TASK_TYPES = {"question_answering": TaskType(QuestionAnswering, QuestionPredictor)}
 

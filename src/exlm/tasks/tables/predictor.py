@@ -28,7 +28,7 @@ from exlm.tasks.tables.explain import explain, write_page
 from exlm.tasks.tables.output_meaning import OutputMeaning, meaning_of
 from exlm.tasks.tables.predictions import Predictions, PredictOptions, Scores, with_predictions
 from exlm.tasks.tables.scoring import ENSEMBLE, scores_of
-from exlm.tasks.tables.training_rows import (
+from exlm.tasks.tables.training_texts import (
     TrainingTexts,
     distance_to_training,
     training_fingerprints,

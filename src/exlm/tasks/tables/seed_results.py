@@ -1,5 +1,5 @@
-"""What the training of a seed leaves beside a model: the task that it learned, predictions, scores
-and a record of the training rows."""
+"""What the training of a seed leaves beside a model: predictions, scores and a record of what it
+learned from."""
 
 from functools import partial
 from pathlib import Path
@@ -18,44 +18,7 @@ from exlm.tasks.rows.table import TextTable
 from exlm.tasks.tables.output_meaning import meaning_of
 from exlm.tasks.tables.scoring import score_rows
 from exlm.tasks.tables.table_task import TableTask
-from exlm.tasks.tables.training_rows import write_training
-
-
-def task_to_save(task: TableTask, train_rows: np.ndarray) -> SavedTask:
-    """What a model or a baseline keeps of the task that learns from these rows."""
-    table = task.table
-    error_units = None
-    if table.label_type.is_number and len(table.label_columns) > 1:
-        # standard deviations, so that no label counts more than another
-        error_units = positive_or_one(np.nanstd(table.labels[train_rows], 0)).tolist()
-    return SavedTask(
-        task_type=table.task_type,
-        text_column=table.text_column,
-        pair_column=table.pair_column,
-        label_columns=table.label_columns,
-        class_names=table.class_names,
-        binary_names=table.binary_names,
-        molecules=task.config.molecules,
-        standardize=task.config.standardize,
-        error_units=error_units,
-        unit_pattern=table.unit_pattern or "",
-        mask_column=task.config.mask_column if table.unit_pattern else None,
-    )
-
-
-def positive_or_one(deviations: np.ndarray) -> np.ndarray:
-    """Standard deviations as divisors: 1 for labels that are all equal."""
-    return np.where(deviations > 0, deviations, 1.0)
-
-
-def rows_to_predict(table: TextTable, split: RowSplit) -> np.ndarray:
-    """[rows] bool: all rows of a table; of several files those of valid, and all that are not in
-    the file of train."""
-    if table.parts is None:
-        return np.ones(len(table.texts), dtype=bool)
-    rows = table.parts != "train"
-    rows[split["valid"]] = True
-    return rows
+from exlm.tasks.tables.training_texts import write_training
 
 
 def write_results(
@@ -125,7 +88,7 @@ def _write_table(
         "in_training": in_training,
         "problem": table.problems,
     }
-    frame = with_columns(table.frame, columns)[rows_to_predict(table, split)]
+    frame = with_columns(table.frame, columns)[task.rows_to_predict(split)]
     write_frame(frame, path, layout=task.layout)
 
 
