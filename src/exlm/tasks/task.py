@@ -24,31 +24,16 @@ from exlm.tasks.tables.predictor import TablePredictor
 class Task(Protocol):
     """Labelled data, and how a model is trained on them with one seed."""
 
+    metric: str  # chooses epoch and grid cell
     summary: str  # the data in one line
+    reported_rows: pd.DataFrame  # with something wrong: part, row, value, reason, action
+    # what must be equal for results to be combined, besides the settings
+    identity: dict[str, Any]
+    departures: list[str]  # from the published data, in words
 
     @property
     def config(self) -> TaskConfig:
         """The settings, with what was inferred from the data."""
-        ...
-
-    @property
-    def metric(self) -> str:
-        """What chooses the epoch and the grid cell."""
-        ...
-
-    @property
-    def reported_rows(self) -> pd.DataFrame:
-        """The rows with something wrong: part, row, value, reason, action."""
-        ...
-
-    @property
-    def departures(self) -> list[str]:
-        """How the data differ from the published ones, in words."""
-        ...
-
-    @property
-    def identity(self) -> dict[str, Any]:
-        """What must be equal for results to be combined, besides the settings."""
         ...
 
     def announce(self, seed: int) -> None:

@@ -3,16 +3,14 @@
 import sys
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pandas as pd
 
 from exlm.data.chunks import in_words, output_layout
 from exlm.data.columns import listed
-from exlm.data.tabular import TableLayout, TableOptions
+from exlm.data.tabular import TableOptions
 from exlm.errors import InputError, note
 from exlm.tasks.encoders.saved_task import SavedTask
 from exlm.tasks.labels.scores import metric_names, score_predictions
@@ -40,6 +38,7 @@ class TableTask(ABC):
     Attributes:
         config: the settings, with what the table and the model said.
         table: its rows; duplicates that the user does not want cannot be used.
+        metric: chooses the epoch and the grid cell.
         spelling: texts with the same spelling are equal.
         groups: [rows] the first row with the same text (`find_groups`).
         rows_to_split: [rows] bool, those that could be used before it was known what the model
@@ -49,7 +48,9 @@ class TableTask(ABC):
         earlier_run: of the fine-tuned model that the training goes on from.
         in_earlier_training: [rows] bool, whether the text was in that training; None if this is
             not known.
-        summary: the data in one line."""
+        summary, reported_rows, departures, identity: as `Task` has them.
+        file_sha256: by path.
+        layout: of the predictions, which are written as the table is."""
 
     def __init__(
         self,
@@ -65,75 +66,34 @@ class TableTask(ABC):
         self.spelling = spelling
         self.groups = find_groups(table, spelling)
         user_split = None if config.duplicates == "keep" else split_by_user(config, table)
-        self.table = resolve_duplicates(table, self.groups, config.duplicates, user_split)
-        self.merged_labels = merged_labels(table, self.table)
-        self.rows_to_split = rows_to_split & ~(table.usable & ~self.table.usable)
+        merged = resolve_duplicates(table, self.groups, config.duplicates, user_split)
+        self.table = merged
+        self.merged_labels = merged_labels(table, merged)
+        self.rows_to_split = rows_to_split & ~(table.usable & ~merged.usable)
         self.earlier_run = earlier_run
         self.in_earlier_training = self._find_in_earlier_training()
+        self.metric = config.metric or _default_metric(config, merged)
         remarks = [
-            describe_table(self.table, config.molecules),
-            in_words(self.table.reduced_mixtures(config.standardize)),
+            describe_table(merged, config.molecules),
+            in_words(merged.reduced_mixtures(config.standardize)),
             describe_duplicates(table, self.groups),
         ]
         self.summary = "; ".join(filter(None, remarks))
-        for remark in remarks_on_labels(self.table):
+        for remark in remarks_on_labels(merged):
             note(remark)
+        self.reported_rows = merged.reported_rows()
+        self.departures = departures(config, merged, int(merged.usable.sum()))
+        self.identity = _identity(config, merged, self.metric)
+        self.file_sha256 = file_hashes(config)
+        self.layout = output_layout(
+            str(task_files(config)["train"]), TableOptions(config.header), Path("predictions.csv")
+        )
         self._splits: dict[int, RowSplit] = {}
 
     @abstractmethod
     def train_seed(self, run_dir: Path, hyper: Any, seed: int) -> RunResult:
         """Trains with one seed, and keeps in a directory what predicts and the results
         (`write_results`), which it returns with what else there is to tell."""
-
-    @cached_property
-    def metric(self) -> str:
-        """What chooses the epoch and the grid cell."""
-        if self.config.metric:
-            return self.config.metric
-        if self.config.dataset in GLUE:
-            return GLUE[self.config.dataset].metric
-        return metric_names(self.table.label_type, self.table.class_names)[0]
-
-    @property
-    def reported_rows(self) -> pd.DataFrame:
-        """The rows with something wrong, as `TextTable.reported_rows` has them."""
-        return self.table.reported_rows()
-
-    @property
-    def departures(self) -> list[str]:
-        """How the data differ from the published ones, in words."""
-        return departures(self.config, self.table, int(self.table.usable.sum()))
-
-    @cached_property
-    def identity(self) -> dict[str, Any]:
-        """What other runs must share to have the same data and scores. The settings that were
-        inferred have the names that they have there: a later run that names them is the same."""
-        table = self.table
-        used = {
-            "text_column": table.text_column,
-            "pair_column": table.pair_column,
-            "label_columns": table.label_columns,
-            "task_type": table.task_type,
-            "positive": table.binary_names and table.binary_names[1],
-            "metric": self.metric,
-        }
-        left_out = [name for name in used if used[name] and getattr(self.config, name) is None]
-        return {
-            "data_sha256": content_hash(table),
-            "metric": self.metric,
-            "inferred": {f"task.{name}": used[name] for name in left_out},
-        }
-
-    @cached_property
-    def file_sha256(self) -> dict[str, str]:
-        """By path."""
-        return file_hashes(self.config)
-
-    @property
-    def layout(self) -> TableLayout:
-        """That of the predictions, which are written as the table is."""
-        train_file = str(task_files(self.config)["train"])
-        return output_layout(train_file, TableOptions(self.config.header), Path("predictions.csv"))
 
     def split_of(self, seed: int) -> RowSplit:
         """The usable rows by part."""
@@ -295,3 +255,28 @@ def deviations(labels: np.ndarray) -> list[float]:
     """The standard deviations of labels [rows, labels] as divisors: 1 where all are equal."""
     stds = np.nanstd(labels, 0)
     return np.where(stds > 0, stds, 1.0).tolist()
+
+
+def _default_metric(config: TableConfig, table: TextTable) -> str:
+    if config.dataset in GLUE:
+        return GLUE[config.dataset].metric
+    return metric_names(table.label_type, table.class_names)[0]
+
+
+def _identity(config: TableConfig, table: TextTable, metric: str) -> dict[str, Any]:
+    """What other runs must share to have the same data and scores. The settings that were inferred
+    have the names that they have there: a later run that names them is the same."""
+    used = {
+        "text_column": table.text_column,
+        "pair_column": table.pair_column,
+        "label_columns": table.label_columns,
+        "task_type": table.task_type,
+        "positive": table.binary_names and table.binary_names[1],
+        "metric": metric,
+    }
+    left_out = [name for name in used if used[name] and getattr(config, name) is None]
+    return {
+        "data_sha256": content_hash(table),
+        "metric": metric,
+        "inferred": {f"task.{name}": used[name] for name in left_out},
+    }
