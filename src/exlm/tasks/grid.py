@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, is_dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal, cast
 
 from tqdm import tqdm
 
@@ -141,7 +141,8 @@ class Grid:
     def _finished(self, name: str, seed: int) -> RunResult | None:
         """The result of a run, None if it is not finished; InputError if its settings differ."""
         path = self._run_dir(name, seed) / RUN_RESULT
-        return finished_result(path, IDENTITY, self._identity_of(name))
+        result = finished_result(path, IDENTITY, self._identity_of(name))
+        return cast(RunResult | None, result)
 
     def _goodness(self, results: list[RunResult]) -> float:
         """How good a grid cell is on valid; higher is better."""
@@ -174,7 +175,7 @@ class Grid:
                 result = {"stopped": str(error), "scores": {"valid": {}}}
             result = {"seed": seed, IDENTITY: cell_identity, **result}
             if leaves_model(result):
-                write_card(run_dir, result)
+                write_card(run_dir, dict(result))
             write_json(run_dir / RUN_RESULT, result)
         return result
 
@@ -211,7 +212,8 @@ class Grid:
                 name: summarise_parts([run["scores"] for run in runs_of_cell])
                 for name, runs_of_cell in results.items()
             }
-        for name in ("labels", "counts", "interval"):
+        entries: list[Literal["labels", "counts", "interval"]] = ["labels", "counts", "interval"]
+        for name in entries:
             summary = summarise_parts([run.get(name, {}) for run in runs])
             if any(summary.values()):  # questions have no labels, say
                 report[name] = summary

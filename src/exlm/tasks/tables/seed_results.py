@@ -18,7 +18,6 @@ from exlm.tasks.rows.table import TextTable
 from exlm.tasks.tables.output_meaning import meaning_of
 from exlm.tasks.tables.scoring import score_rows
 from exlm.tasks.tables.table_task import TableTask
-from exlm.tasks.tables.training_texts import write_training
 
 
 def write_results(
@@ -32,19 +31,14 @@ def write_results(
     counts and sizes of the parts; the interval is of test, or of valid if there is no test."""
     table = task.table
     _write_table(task, split, saved_task, predictions, run_dir / "predictions.csv")
-    write_training(
-        run_dir,
-        table=table,
-        rows=split["train"],
-        spelling=task.spelling,
-        molecules=task.config.molecules and table.pairs is None,
-        earlier_run=task.earlier_run,
-    )
+    task.earlier_texts.write_with(table, split["train"], run_dir)
     score = partial(score_rows, saved_task, table.labels, predictions)
-    main_score = partial(score, metrics=[task.metric])
     main_part = "test" if "test" in split else "valid"
     interval = quick_interval(
-        main_score, split[main_part], task.metric, label_count=len(table.label_columns)
+        partial(score, metrics=[task.metric]),
+        split[main_part],
+        task.metric,
+        label_count=len(table.label_columns),
     )
     in_train = task.in_train(split)
     scored_parts = {name: rows for name, rows in split.items() if name != "train"}
@@ -70,11 +64,7 @@ def write_results(
 
 
 def _write_table(
-    task: TableTask,
-    split: RowSplit,
-    saved_task: SavedTask,
-    predictions: np.ndarray,
-    path: Path,
+    task: TableTask, split: RowSplit, saved_task: SavedTask, predictions: np.ndarray, path: Path
 ) -> None:
     """Writes the rows with their predictions, except for a train part that has its own file."""
     table = task.table

@@ -46,6 +46,7 @@ class TableTask(ABC):
             same.
         merged_labels: columns of labels that are not those of the cells.
         earlier_run: of the fine-tuned model that the training goes on from.
+        earlier_texts: what that learned from.
         in_earlier_training: [rows] bool, whether the text was in that training; None if this is
             not known.
         summary, reported_rows, departures, identity: as `Task` has them.
@@ -71,7 +72,17 @@ class TableTask(ABC):
         self.merged_labels = merged_labels(table, merged)
         self.rows_to_split = rows_to_split & ~(table.usable & ~merged.usable)
         self.earlier_run = earlier_run
-        self.in_earlier_training = self._find_in_earlier_training()
+        self.earlier_texts = TrainingTexts(
+            [earlier_run] if earlier_run else [],
+            spelling,
+            molecules=config.molecules and table.pairs is None,
+        )
+        self.in_earlier_training = self.earlier_texts.rows_in(merged)
+        if earlier_run and self.in_earlier_training is None:
+            note(
+                f"{earlier_run} keeps no record of the texts of its training, so it cannot be told "
+                "whether valid and test have some of them"
+            )
         self.metric = config.metric or _default_metric(config, merged)
         remarks = [
             describe_table(merged, config.molecules),
@@ -168,6 +179,13 @@ class TableTask(ABC):
             or_cut = "" if self.config.train_rows is None else " or beyond train_rows"
             remarks.append(f"{unused} usable rows are in no part{or_cut}")
         print("; ".join(filter(None, remarks)))
+        for warning in self._warnings(split):
+            marked = "the column in_training of seed-N/predictions.csv marks them"
+            print(f"warning: {warning} ({marked})", file=sys.stderr)
+
+    def _warnings(self, split: RowSplit) -> list[str]:
+        """Which rows have scores that are too good, because the model learns them, or has learned
+        them in an earlier training."""
         warnings = []
         test_in_train = self.in_train(split)[split.get("test", np.arange(0))]
         if test_in_train.any():
@@ -186,23 +204,7 @@ class TableTask(ABC):
                 f"{remembered} have a text or molecule of the training of {self.earlier_run}, so "
                 "their scores are too good; use a split by column or file that keeps them in train"
             )
-        for warning in warnings:
-            marked = "the column in_training of seed-N/predictions.csv marks them"
-            print(f"warning: {warning} ({marked})", file=sys.stderr)
-
-    def _find_in_earlier_training(self) -> np.ndarray | None:
-        """The attribute `in_earlier_training`; a note if it cannot be told."""
-        if self.earlier_run is None:
-            return None
-        molecules = self.config.molecules and self.table.pairs is None
-        texts = TrainingTexts([self.earlier_run], self.spelling, molecules)
-        rows = texts.rows_in(self.table)
-        if rows is None:
-            note(
-                f"{self.earlier_run} keeps no record of the texts of its training, so it cannot be "
-                "told whether valid and test have some of them"
-            )
-        return rows
+        return warnings
 
     def _check_labels(self, split: RowSplit) -> None:
         """InputError if nothing can be learned in train, if a number to predict has no label
