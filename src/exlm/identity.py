@@ -45,8 +45,8 @@ def first_difference(before: dict[str, Any], now: dict[str, Any]) -> tuple[str, 
     # Earlier versions recorded some settings that change nothing, and not what they inferred.
     names = now.keys() | DEFAULTS.keys()
     inferred = {"inferred": now.get("inferred", {})}
-    earlier = complete(inferred | {name: before[name] for name in before if name in names})
-    current = complete(now)
+    earlier = normalize(inferred | {name: before[name] for name in before if name in names})
+    current = normalize(now)
     for name in current | earlier:
         if earlier.get(name) != current.get(name):
             value_before = _in_words(earlier.get(name), "not recorded")
@@ -54,7 +54,7 @@ def first_difference(before: dict[str, Any], now: dict[str, Any]) -> tuple[str, 
     return None
 
 
-def complete(identity: dict[str, Any]) -> dict[str, Any]:
+def normalize(identity: dict[str, Any]) -> dict[str, Any]:
     """An identity as every version would record it, so that two runs are the same if theirs are
     equal: with DEFAULTS, and what was `inferred`, where a setting was left out, without
     dictionaries (the setting `dataset` of a dictionary `task` is `task.dataset`), and with names of

@@ -18,7 +18,7 @@ from filelock import FileLock, Timeout
 
 from exlm import __version__
 from exlm.errors import InputError
-from exlm.identity import complete, first_difference
+from exlm.identity import first_difference, normalize
 from exlm.storage.files import read_or_empty, to_json_types, write_json
 
 # In a `resumable_directory`: the identity that it belongs to; and the folder of what is done so
@@ -90,7 +90,7 @@ def resumable_directory(path: Path, identity: dict[str, Any]) -> Iterator[Path]:
     on an error it stays, unless nothing is in the folder. InputError if another command uses it."""
     with lock(path):
         folder = path / PROGRESS
-        if complete(read_or_empty(path / BEGUN)) != complete(to_json_types(identity)):
+        if normalize(read_or_empty(path / BEGUN)) != normalize(to_json_types(identity)):
             shutil.rmtree(folder, ignore_errors=True)
             write_json(path / BEGUN, identity)
         folder.mkdir(exist_ok=True)

@@ -124,15 +124,13 @@ def _median_and_spread(score: dict[str, float], seeds: int) -> str:
 def _notes_on_few(counts: Statistics) -> list[str]:
     """A warning of a number that rests on few rows, or on few of one class."""
     rows = counts["rows"]["median"]
-    few = ""
-    if "positives" in counts:
-        positives = counts["positives"]["median"]
-        rarer = min(positives, rows - positives)
-        if rarer < FEW_OF_A_CLASS:
-            few = f"rows of one class ({rarer:.0f})"
+    positives = counts["positives"]["median"] if "positives" in counts else np.inf
+    rarer = min(positives, abs(rows - positives))
     if rows < FEW_ROWS:
         few = "rows"
-    if not few:
+    elif rarer < FEW_OF_A_CLASS:
+        few = f"rows of one class ({rarer:.0f})"
+    else:
         return []
     return [
         f"note: with so few {few} this number is a rough guess, and the interval itself is often "

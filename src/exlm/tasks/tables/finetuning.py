@@ -42,8 +42,8 @@ LARGEST_OFFSET = 10_000
 class TableFinetuning(TableTask):
     """Encoders that are fine-tuned for a labelled table.
 
-    The `LabelType` says what is learned of the labels. A `SavedTask`, with what the training finds
-    out, is kept with a model; it tells `OutputMeaning` how to read its outputs."""
+    The `LabelType` says what is learned of the labels. A `SavedTask` is kept with a model, with
+    what the training finds out; it tells `OutputMeaning` how to read its outputs."""
 
     def __init__(self, encoder: EncoderSource, config: TaskConfig, device: str) -> None:
         """Reads the table of a config for an encoder that is trained on a device."""
@@ -110,8 +110,7 @@ class TableFinetuning(TableTask):
         )
         predicted_rows = np.flatnonzero(self.table.usable & self.rows_to_predict(split))
         outputs = meaning.outputs(tuned, self.tokens, predicted_rows)
-        trained_task = task_after_training(network, meaning, outputs[valid], labels[valid])
-        network.config.task = trained_task.to_json()
+        finish_training(network, meaning, outputs[valid], labels[valid])
         save_model(run_dir, network, self.tokenizer)
         predictions = meaning.as_predictions(outputs)
         return {
@@ -139,21 +138,24 @@ class TableFinetuning(TableTask):
         return ShuffledBatches(lengths, rows, hyper.batch_size, seed, collate)
 
 
-def task_after_training(
+def finish_training(
     network: PreTrainedModel, meaning: OutputMeaning, outputs: np.ndarray, labels: np.ndarray
-) -> SavedTask:
-    """What a trained network keeps of the task, whose outputs for the valid rows are [n, outputs]:
-    also the temperature of logits, or the scale of numbers as part of the network, and the errors
-    on valid."""
+) -> None:
+    """Lets a network, whose outputs for the valid rows are [n, outputs], keep what its training
+    found out: the errors on valid, the temperature of logits, or the scale of numbers as part of
+    the network."""
     label_type = meaning.label_type
     saved_task = meaning.saved_task
     if label_type.is_number or label_type.class_per_row:
         errors = label_type.errors(labels, meaning.as_predictions(outputs))
         saved_task = replace(saved_task, validation_errors=errors_to_keep(errors))
-    if not isinstance(label_type, Probabilities):
-        return fold_label_scale(network, saved_task)
-    truths, logits = label_type.as_rows(labels, outputs)
-    return replace(saved_task, temperature=fit_temperature(label_type, logits, truths))
+    if isinstance(label_type, Probabilities):
+        truths, logits = label_type.as_rows(labels, outputs)
+        temperature = fit_temperature(label_type, logits, truths)
+        saved_task = replace(saved_task, temperature=temperature)
+    else:
+        saved_task = fold_label_scale(network, saved_task)
+    network.config.task = saved_task.to_json()
 
 
 def fold_label_scale(network: PreTrainedModel, saved_task: SavedTask) -> SavedTask:
