@@ -81,7 +81,7 @@ def baseline(
     runs = Grid(
         directory=directory,
         task=baseline_task,
-        cells={"": hyper},
+        hyper_by_cell={"": hyper},
         seeds=DEFAULT_SEEDS if seeds is None else seeds,
         model_identity={"baseline": name},
     )

@@ -77,7 +77,7 @@ def finetune(
     runs = Grid(
         directory=Path(output),
         task=finetuning,
-        cells={
+        hyper_by_cell={
             name: fill_in(hyper, defaults, molecules)
             for name, hyper in grid_cells(train, grid or {}).items()
         },

@@ -54,7 +54,7 @@ class Grid:
 
     directory: Path  # of the grid; a run is in `CELL/seed-N`
     task: Task  # its metric's median on valid says which grid cell is the best
-    cells: Mapping[str, Any]  # hyper-parameters by the name of the grid cell
+    hyper_by_cell: Mapping[str, Any]  # hyper-parameters by the name of the grid cell
     seeds: Sequence[int]
     # what runs must share to be the same, besides what the task and the hyper-parameters say
     model_identity: dict[str, Any]
@@ -81,17 +81,19 @@ class Grid:
         with lock(self.directory):
             self._begin(recipe)
             results = dict[str, list[RunResult]]()
-            best, *_ = self.cells
-            for name in tqdm(self.cells, desc="grid", unit="cell", disable=len(self.cells) == 1):
-                results[name] = [
-                    self._finished(name, seed) or self._train(name, seed) for seed in self.seeds
+            best, *_ = self.hyper_by_cell
+            for cell in tqdm(
+                self.hyper_by_cell, desc="grid", unit="cell", disable=len(self.hyper_by_cell) == 1
+            ):
+                results[cell] = [
+                    self._finished(cell, seed) or self._train(cell, seed) for seed in self.seeds
                 ]
                 # of equal ones the first is the best
-                if self._goodness(results[name]) > self._goodness(results[best]):
+                if self._goodness(results[cell]) > self._goodness(results[best]):
                     self._remove_models(best)
-                    best = name
-                elif name != best:
-                    self._remove_models(name)
+                    best = cell
+                elif cell != best:
+                    self._remove_models(cell)
             results[best] = [self._with_model(best, result) for result in results[best]]
             for result in results[best]:
                 if "stopped" in result:
@@ -111,7 +113,7 @@ class Grid:
         """Writes the recipe and the rows with something wrong. Before that all runs are checked: if
         one is refused, nothing changes."""
         for seed in self.seeds:
-            results = [self._finished(name, seed) for name in self.cells]
+            results = [self._finished(cell, seed) for cell in self.hyper_by_cell]
             if not all(results):
                 self.task.announce(seed)
         # The command line cuts names of columns at their commas; the task has whole ones.
@@ -127,21 +129,21 @@ class Grid:
         task = {"task": identity_of(self.task.config), **self.task.identity}
         return to_json_types({**self.model_identity, **task})
 
-    def _identity_of(self, name: str) -> dict[str, Any]:
+    def _identity_of(self, cell: str) -> dict[str, Any]:
         """The identity of a grid cell's runs, with those hyper-parameters that change the
         numbers."""
-        hyper = self.cells[name]
+        hyper = self.hyper_by_cell[cell]
         numbers = identity_of(hyper) if is_dataclass(hyper) else to_json_types(hyper)
         return {**self._identity, "train": numbers}
 
-    def _run_dir(self, name: str, seed: int) -> Path:
-        """The directory of a run of the grid cell `name`."""
-        return self.directory / name / f"seed-{seed}"
+    def _run_dir(self, cell: str, seed: int) -> Path:
+        """The directory of a run."""
+        return self.directory / cell / f"seed-{seed}"
 
-    def _finished(self, name: str, seed: int) -> RunResult | None:
+    def _finished(self, cell: str, seed: int) -> RunResult | None:
         """The result of a run, None if it is not finished; InputError if its settings differ."""
-        path = self._run_dir(name, seed) / RUN_RESULT
-        result = finished_result(path, IDENTITY, self._identity_of(name))
+        path = self._run_dir(cell, seed) / RUN_RESULT
+        result = finished_result(path, IDENTITY, self._identity_of(cell))
         return cast(RunResult | None, result)
 
     def _goodness(self, results: list[RunResult]) -> float:
@@ -150,26 +152,26 @@ class Grid:
         metric = self.task.metric
         return goodness(scores["valid"].get(metric, {}).get("median"), metric)
 
-    def _with_model(self, name: str, result: RunResult) -> RunResult:
+    def _with_model(self, cell: str, result: RunResult) -> RunResult:
         """The result of a run, which is trained again if its model was removed, as those of a grid
         cell are that was not the best of an earlier grid."""
-        has_weights = any(self._run_dir(name, result["seed"]).glob("*.safetensors"))
+        has_weights = any(self._run_dir(cell, result["seed"]).glob("*.safetensors"))
         if has_weights or not leaves_model(result):
             return result
-        return self._train(name, result["seed"])
+        return self._train(cell, result["seed"])
 
-    def _train(self, name: str, seed: int) -> RunResult:
+    def _train(self, cell: str, seed: int) -> RunResult:
         """Trains a run and writes its result. If there are other grid cells, an error that stops
         the training is the result, unless memory ran out: that says nothing of the grid cell."""
-        run_dir = self._run_dir(name, seed)
-        cell_identity = self._identity_of(name)
+        run_dir = self._run_dir(cell, seed)
+        cell_identity = self._identity_of(cell)
         identity = {"seed": seed, **cell_identity}
         refuse_other_settings(run_dir / UNFINISHED, identity)
         with resumable_directory(run_dir / UNFINISHED, identity):
             try:
-                result = self.task.train_seed(run_dir, self.cells[name], seed)
+                result = self.task.train_seed(run_dir, self.hyper_by_cell[cell], seed)
             except TrainingStopped as error:
-                if len(self.cells) == 1 or isinstance(error, OutOfMemory):
+                if len(self.hyper_by_cell) == 1 or isinstance(error, OutOfMemory):
                     raise
                 print(f"{run_dir}: {error}; this cell counts as the worst")
                 result = {"stopped": str(error), "scores": {"valid": {}}}
@@ -179,10 +181,10 @@ class Grid:
             write_json(run_dir / RUN_RESULT, result)
         return result
 
-    def _remove_models(self, name: str) -> None:
+    def _remove_models(self, cell: str) -> None:
         """Removes the models of a grid cell that is not the best: a hundred would fill the disk.
         Scores and predictions stay."""
-        for path in (self.directory / name).glob("seed-*/**/*"):
+        for path in (self.directory / cell).glob("seed-*/**/*"):
             to_keep = path.name in (RUN_RESULT, "log.jsonl") or "predictions" in path.name
             if path.is_file() and not to_keep:
                 path.unlink()
@@ -209,8 +211,8 @@ class Grid:
         }
         if len(results) > 1:
             report["cells"] = {
-                name: summarise_parts([run["scores"] for run in runs_of_cell])
-                for name, runs_of_cell in results.items()
+                cell: summarise_parts([run["scores"] for run in runs_of_cell])
+                for cell, runs_of_cell in results.items()
             }
         entries: list[Literal["labels", "counts", "interval"]] = ["labels", "counts", "interval"]
         for name in entries:
