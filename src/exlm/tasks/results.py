@@ -21,14 +21,15 @@ Statistics = dict[str, dict[str, float]]  # by name (of a metric, say) and stati
 
 
 class RunResult(TypedDict, total=False):
-    """`result.json`, or some of its entries. The first key of a dictionary is a part, which is not
-    train but in `split`, or else as it says."""
+    """`result.json`, or some of its entries. Dictionaries are by part, where nothing else is said;
+    only `split` has the part train."""
 
     seed: int
-    settings: dict[str, Any]  # the identity of the run
+    settings: dict[str, Any]  # by name: the identity of the run
     stopped: str  # why there are no scores
     best_epoch: int  # of a model
-    weight_files: dict[str, dict[str, str]]  # SHA-256 of those that a model began with
+    # `model`: of a model, the SHA-256 of those that it began with, by name
+    weight_files: dict[str, dict[str, str]]
     seconds: float  # of a baseline
     split: dict[str, int]  # rows
     split_sha256: str
@@ -36,14 +37,14 @@ class RunResult(TypedDict, total=False):
     left_out: int  # rows that cannot be used
     label_columns: list[str]
     rdkit: str  # its version
-    scores: dict[str, dict[str, float]]  # by metric
+    scores: dict[str, dict[str, float]]  # by part and metric
     # `rows`, of two classes `positives`, and of several labels the rows that have the rarest and
     # the most frequent one, `fewest_of_a_label` and `most_of_a_label`
     counts: dict[str, dict[str, float]]
     rows_sha256: dict[str, str]  # equal if the rows scored are
     interval: dict[str, dict[str, float]]  # `low`, `high` of the metric; of test, or else valid
     in_train: dict[str, int]  # rows with a text of train
-    labels: dict[str, dict[str, float]]  # the metric of each of several labels by itself
+    labels: dict[str, dict[str, float]]  # of several labels the metric of each by itself
     # rows with a text of the training of an encoder that was fine-tuned before; None: not known
     in_earlier_training: dict[str, int | None]
 

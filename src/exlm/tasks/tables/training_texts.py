@@ -44,9 +44,9 @@ class TrainingTexts:
         return np.array([key in self.keys for key in keys])
 
     def write_with(self, table: TextTable, rows: np.ndarray, run_dir: Path) -> None:
-        """Keeps beside the model of a seed what it is trained on: these, from which the training
-        goes on, and rows of a table. If the earlier training kept nothing, nothing is kept: a
-        record of half the training would mislead."""
+        """Keeps beside the model of a seed what it is trained on: some rows of a table, and these
+        texts of the training that it goes on from. If that kept nothing, nothing is kept: a record
+        of half the training would mislead."""
         if self.run_dirs and not self.lines:
             return
         lines_of_table = table.texts if self.molecules else self._marks(table)
