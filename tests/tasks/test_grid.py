@@ -20,19 +20,24 @@ from exlm.tasks.predict import predict
 from exlm.tasks.results import best_seed_directory, seed_directories
 from tests.tasks.tiny_models import pairs, predicted, save_family
 
-SETTINGS = {"model": "a model", "task": {"dataset": "a table"}}
+SETTINGS = {"model": "a model"}
 BASE = FinetuneConfig(epochs=1, batch_size=8, learning_rate=1e-3, patience=0, precision="fp32")
 RATES = {"learning_rate": [1e-3, 2e-3, 3e-3]}
 
 
 class Training:
-    """Stands in for the training of a seed: scores by learning rate and seed, and a file of
-    weights."""
+    """Stands in for a task: scores by learning rate and seed, and a file of weights."""
 
-    def __init__(self, score, stop_at: int | None = None) -> None:
-        self.score, self.stop_at, self.calls = score, stop_at, []
+    config, summary, reported_rows = TaskConfig("a table"), "rows", pd.DataFrame()
+    identity, departures = {}, []
 
-    def __call__(self, place, hyper, seed):
+    def __init__(self, score, stop_at: int | None = None, metric: str = "accuracy") -> None:
+        self.score, self.stop_at, self.calls, self.metric = score, stop_at, [], metric
+
+    def announce(self, seed):
+        pass
+
+    def train_seed(self, place, hyper, seed):
         if len(self.calls) == self.stop_at:
             raise KeyboardInterrupt
         self.calls.append((hyper.learning_rate, hyper.batch_size, seed))
@@ -42,8 +47,12 @@ class Training:
         write_manifest(place, [place / name for name in ("model.safetensors", "config.json")])
         return {
             "best_epoch": 1,
-            "scores": {"valid": self.score(hyper.learning_rate, seed), "test": {"accuracy": 0.5}},
+            "scores": {"valid": self.score(hyper.learning_rate, seed), "test": {self.metric: 0.5}},
         }
+
+
+def run_grid(directory, task, cells, seeds, settings=SETTINGS):
+    return Grid(directory, task, cells, list(seeds), settings).run({"task": task.config})
 
 
 def weights(directory) -> list[str]:
@@ -109,7 +118,7 @@ def test_a_grid_that_cannot_be_run(grid, message):
 def test_every_cell_runs_once_with_every_seed(tmp_path):
     training = Training(accuracy)
     grid = {"learning_rate": [1e-3, 2e-3], "batch_size": [4, 8]}
-    report = Grid(tmp_path, training, grid_cells(BASE, grid), [0, 1, 2], SETTINGS, "accuracy").run()
+    report = run_grid(tmp_path, training, grid_cells(BASE, grid), [0, 1, 2])
     expected = [
         (rate, size, seed) for rate in (1e-3, 2e-3) for size in (4, 8) for seed in (0, 1, 2)
     ]
@@ -120,15 +129,15 @@ def test_every_cell_runs_once_with_every_seed(tmp_path):
 @pytest.mark.parametrize("done", range(7))
 def test_an_interrupted_grid_goes_on(tmp_path, done):
     grid, seeds = grid_cells(BASE, {"learning_rate": [1e-3, 2e-3, 3e-3]}), [0, 1]
-    whole = Grid(tmp_path / "whole", Training(accuracy), grid, seeds, SETTINGS, "accuracy").run()
+    whole = run_grid(tmp_path / "whole", Training(accuracy), grid, seeds)
     first, second = Training(accuracy, stop_at=done), Training(accuracy)
     if done < 6:
         with pytest.raises(KeyboardInterrupt):
-            Grid(tmp_path / "cut", first, grid, seeds, SETTINGS, "accuracy").run()
+            run_grid(tmp_path / "cut", first, grid, seeds)
         assert not (tmp_path / "cut/results.json").exists()
     else:
-        Grid(tmp_path / "cut", first, grid, seeds, SETTINGS, "accuracy").run()
-    assert Grid(tmp_path / "cut", second, grid, seeds, SETTINGS, "accuracy").run() == whole
+        run_grid(tmp_path / "cut", first, grid, seeds)
+    assert run_grid(tmp_path / "cut", second, grid, seeds) == whole
     assert first.calls + second.calls == [
         (rate, 8, seed) for rate in RATES["learning_rate"] for seed in seeds
     ]
@@ -136,46 +145,33 @@ def test_an_interrupted_grid_goes_on(tmp_path, done):
 
 
 def test_an_unfinished_run_with_other_settings_is_not_thrown_away(tmp_path):
-    def stopped(place, hyper, seed):
+    def stop(place, hyper, seed):
         (place / supervised.UNFINISHED / PROGRESS / "step").write_text("1")
         raise KeyboardInterrupt
 
+    stopped = Training(accuracy)
+    stopped.train_seed = stop
     with pytest.raises(KeyboardInterrupt):
-        Grid(tmp_path, stopped, {"": BASE}, [0], SETTINGS, "accuracy").run()
+        run_grid(tmp_path, stopped, {"": BASE}, [0])
     cell = {"": replace(BASE, learning_rate=2e-3)}
     with pytest.raises(InputError, match=r"unfinished .*train.learning_rate.*: 0.001 instead of"):
-        Grid(tmp_path, Training(accuracy), cell, [0], SETTINGS, "accuracy").run()
+        run_grid(tmp_path, Training(accuracy), cell, [0])
     cell = {"": replace(BASE, learning_rate=1e-3)}
-    assert Grid(tmp_path, Training(accuracy), cell, [0], SETTINGS, "accuracy").run()["seeds"] == [0]
+    assert run_grid(tmp_path, Training(accuracy), cell, [0])["seeds"] == [0]
 
 
 def test_finished_runs_with_other_settings_are_not_mixed_in(tmp_path):
-    Grid(
-        tmp_path,
-        Training(accuracy),
-        grid_cells(BASE, RATES),
-        [0],
-        SETTINGS | {"model": "a"},
-        "accuracy",
-    ).run()
+    run_grid(tmp_path, Training(accuracy), grid_cells(BASE, RATES), [0], {"model": "a"})
     with pytest.raises(InputError, match=r"other settings \(model\)"):
-        Grid(
-            tmp_path,
-            Training(accuracy),
-            grid_cells(BASE, RATES),
-            [0],
-            SETTINGS | {"model": "b"},
-            "accuracy",
-        ).run()
+        run_grid(tmp_path, Training(accuracy), grid_cells(BASE, RATES), [0], {"model": "b"})
     with pytest.raises(InputError, match=r"other settings \(train\."):
-        Grid(
+        run_grid(
             tmp_path,
             Training(accuracy),
             grid_cells(replace(BASE, epochs=2), RATES),
             [0],
-            SETTINGS | {"model": "a"},
-            "accuracy",
-        ).run()
+            {"model": "a"},
+        )
 
 
 @pytest.mark.parametrize(
@@ -184,8 +180,8 @@ def test_finished_runs_with_other_settings_are_not_mixed_in(tmp_path):
 def test_the_best_cell_has_the_best_median_on_valid(tmp_path, metric, best):
     # means say otherwise
     values = {1e-3: [0.1, 0.2, 0.99], 2e-3: [0.7, 0.71, 0.0], 3e-3: [0.3, 0.69, 0.9]}
-    training = Training(lambda rate, seed: {metric: values[rate][seed]})
-    report = Grid(tmp_path, training, grid_cells(BASE, RATES), [0, 1, 2], SETTINGS, metric).run()
+    training = Training(lambda rate, seed: {metric: values[rate][seed]}, metric=metric)
+    report = run_grid(tmp_path, training, grid_cells(BASE, RATES), [0, 1, 2])
     assert report["best"] == best
     rate = float(best.split("=")[1])
     assert [run["scores"]["valid"][metric] for run in report["runs"]] == values[rate]
@@ -203,16 +199,9 @@ def test_the_best_cell_has_the_best_median_on_valid(tmp_path, metric, best):
 
 
 def test_more_cells_and_more_seeds_can_be_added(tmp_path):
-    Grid(
-        tmp_path,
-        Training(accuracy),
-        grid_cells(BASE, {"learning_rate": [1e-3]}),
-        [0],
-        SETTINGS,
-        "accuracy",
-    ).run()
+    run_grid(tmp_path, Training(accuracy), grid_cells(BASE, {"learning_rate": [1e-3]}), [0])
     training = Training(accuracy)
-    report = Grid(tmp_path, training, grid_cells(BASE, RATES), [0, 1], SETTINGS, "accuracy").run()
+    report = run_grid(tmp_path, training, grid_cells(BASE, RATES), [0, 1])
     assert (1e-3, 8, 0) not in training.calls and len(training.calls) == 5
     assert report["best"] == "learning_rate=0.002" and len(report["runs"]) == 2
 
@@ -220,9 +209,9 @@ def test_more_cells_and_more_seeds_can_be_added(tmp_path):
 def test_a_cell_that_becomes_the_best_gets_its_models_back(tmp_path):
     values = {1e-3: [0.5, 0.9], 2e-3: [0.6, 0.1], 3e-3: [0.0, 0.0]}
     training = Training(lambda rate, seed: {"accuracy": values[rate][seed]})
-    Grid(tmp_path, training, grid_cells(BASE, RATES), [0], SETTINGS, "accuracy").run()
+    run_grid(tmp_path, training, grid_cells(BASE, RATES), [0])
     assert weights(tmp_path) == ["learning_rate=0.002/seed-0"]
-    report = Grid(tmp_path, training, grid_cells(BASE, RATES), [0, 1], SETTINGS, "accuracy").run()
+    report = run_grid(tmp_path, training, grid_cells(BASE, RATES), [0, 1])
     assert report["best"] == "learning_rate=0.001"
     assert seed_directories(str(tmp_path)) == [
         tmp_path / f"learning_rate=0.001/seed-{seed}" for seed in (0, 1)
@@ -231,22 +220,8 @@ def test_a_cell_that_becomes_the_best_gets_its_models_back(tmp_path):
 
 
 def test_only_the_seeds_of_the_report_are_members(tmp_path):
-    Grid(
-        tmp_path,
-        Training(accuracy),
-        grid_cells(BASE, {"learning_rate": [1e-3]}),
-        range(11),
-        SETTINGS,
-        "accuracy",
-    ).run()
-    Grid(
-        tmp_path,
-        Training(accuracy),
-        grid_cells(BASE, {"learning_rate": [1e-3]}),
-        [10, 2],
-        SETTINGS,
-        "accuracy",
-    ).run()
+    run_grid(tmp_path, Training(accuracy), grid_cells(BASE, {"learning_rate": [1e-3]}), range(11))
+    run_grid(tmp_path, Training(accuracy), grid_cells(BASE, {"learning_rate": [1e-3]}), [10, 2])
     assert seed_directories(str(tmp_path)) == [
         tmp_path / f"learning_rate=0.001/seed-{seed}" for seed in (10, 2)
     ]
@@ -255,7 +230,7 @@ def test_only_the_seeds_of_the_report_are_members(tmp_path):
 def test_the_report_sums_up_five_seeds(tmp_path):
     values = [0.5, 0.9, 0.6, 0.8, 0.55]
     training = Training(lambda rate, seed: {"accuracy": values[seed]})
-    Grid(tmp_path, training, grid_cells(BASE, {}), range(5), SETTINGS, "accuracy").run()
+    run_grid(tmp_path, training, grid_cells(BASE, {}), range(5))
     summary = json.loads((tmp_path / "results.json").read_text())["valid"]["accuracy"]
     spread = {"mean": np.mean(values), "std": np.std(values, ddof=1)}
     assert summary == pytest.approx(spread | {"median": 0.6, "min": 0.5, "max": 0.9})
@@ -266,9 +241,7 @@ def test_scores_that_are_not_defined_do_not_stop_a_grid(tmp_path):
         return {"accuracy": math.nan if rate < 2e-3 else rate, "f1": math.nan}
 
     for _ in range(2):  # and can be read back
-        report = Grid(
-            tmp_path, Training(score), grid_cells(BASE, RATES), [0, 1], SETTINGS, "accuracy"
-        ).run()
+        report = run_grid(tmp_path, Training(score), grid_cells(BASE, RATES), [0, 1])
         assert report["best"] == "learning_rate=0.003"
         assert weights(tmp_path) == ["learning_rate=0.003/seed-0", "learning_rate=0.003/seed-1"]
     written = json.loads((tmp_path / "results.json").read_text())
@@ -285,11 +258,11 @@ def test_a_lack_of_memory_is_no_result_of_a_cell(tmp_path):
             raise OutOfMemory("out of memory")
         return {"accuracy": rate}
 
-    grid = tmp_path / "grid", Training(score), grid_cells(BASE, RATES), [0], SETTINGS, "accuracy"
+    grid = tmp_path / "grid", Training(score), grid_cells(BASE, RATES), [0]
     with pytest.raises(OutOfMemory):
-        Grid(*grid).run()
+        run_grid(*grid)
     (tmp_path / "more memory").touch()
-    report = Grid(*grid).run()
+    report = run_grid(*grid)
     assert report["best"] == "learning_rate=0.003" and len(report["cells"]) == len(
         RATES["learning_rate"]
     )

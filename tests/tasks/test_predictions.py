@@ -286,7 +286,7 @@ def test_every_chunk_is_read_as_the_first_rows_of_its_file(tuned, tmp_path, monk
     monkeypatch.setattr("exlm.data.outputs.ROWS", 2)
     readings = []
     monkeypatch.setattr(
-        "exlm.tasks.tables.training_rows._lines",
+        "exlm.tasks.tables.training_texts._lines",
         lambda places, name: readings.append(places) or {"C", "CCO"},
     )
     arguments = str(model), str(tmp_path / "m.csv"), str(tmp_path / "p.csv")

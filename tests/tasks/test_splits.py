@@ -25,7 +25,7 @@ from exlm.tasks.rows.splits import (
     scaffold_split,
     split_rows,
 )
-from exlm.tasks.tables.training_rows import distance_to_training
+from exlm.tasks.tables.training_texts import distance_to_training
 from tests.tables import make_table
 
 DATA = Path(os.environ.get("EXLM_DATA", Path(__file__).parents[3] / "shared/data")) / "molecules"

@@ -1,7 +1,8 @@
 """The command `exlm baseline`: trains a baseline on a labelled table, once per seed."""
 
 import time
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable
+from dataclasses import replace
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -16,16 +17,16 @@ from exlm.tasks.baselines.saved import SavedBaseline
 from exlm.tasks.baselines.texts import check_texts, protein_letters
 from exlm.tasks.config import TaskConfig
 from exlm.tasks.encoders.saved_task import ModelTexts
-from exlm.tasks.finetune import run_task
+from exlm.tasks.grid import DEFAULT_SEEDS, Grid
 from exlm.tasks.labels.label_types import LABEL_TYPES
 from exlm.tasks.results import GridReport, RunResult
 from exlm.tasks.rows.datasets import load_labelled, resolve
 from exlm.tasks.rows.hashes import split_hash
 from exlm.tasks.rows.reading import spelling_of
-from exlm.tasks.rows.splits import RowSplit
-from exlm.tasks.tables.settings import complete_config
-from exlm.tasks.tables.table_task import TableTask, prepare_table
-from exlm.tasks.tables.training_results import task_to_save, write_results
+from exlm.tasks.rows.table import TextTable
+from exlm.tasks.tables.seed_results import write_results
+from exlm.tasks.tables.table_config import TableConfig, infer_settings
+from exlm.tasks.tables.table_task import TableTask
 from exlm.tasks.task import TABLE_TYPE, find_task_type
 
 
@@ -66,7 +67,7 @@ def baseline(
             f"epochs is {epochs}; give at least 1, and only to chemprop or attentivefp"
         )
     resolved_task, _ = resolve(replace(task, dataset=dataset))
-    table_task = read_baseline_table(name, resolved_task)
+    baseline_task = read_baseline_task(name, resolved_task)
     if packages:  # installed before anything is written
         environment(packages)
     else:
@@ -77,10 +78,17 @@ def baseline(
     data_name = Path(dataset).name.split(".")[0].lower()
     directory = Path(output or f"runs/baselines/{name}/{data_name}")
     recipe = {"name": name, "dataset": dataset, "output": output, "task": task, "epochs": epochs}
-    return run_task(directory, table_task, {"": hyper}, seeds, {"baseline": name}, recipe)
+    runs = Grid(
+        directory=directory,
+        task=baseline_task,
+        hyper_by_cell={"": hyper},
+        seeds=DEFAULT_SEEDS if seeds is None else seeds,
+        model_identity={"baseline": name},
+    )
+    return runs.run(recipe)
 
 
-def read_baseline_table(name: str, config: TaskConfig) -> TableTask:
+def read_baseline_task(name: str, config: TaskConfig) -> "BaselineTask":
     """The labelled table of a config, read for a baseline. InputError if it cannot learn from
     such a table."""
     is_table = find_task_type(config.task_type) is TABLE_TYPE
@@ -89,8 +97,8 @@ def read_baseline_table(name: str, config: TaskConfig) -> TableTask:
             f"{config.task_type} has no baseline; use a table with labels for each row as a whole"
         )
     table = load_labelled(config)
-    complete = complete_config(config, table, ModelTexts())
-    molecules = complete.molecules
+    table_config = infer_settings(config, table, ModelTexts())
+    molecules = table_config.molecules
     if molecules != BASELINES[name].molecules:
         fitting = [key for key, entry in BASELINES.items() if entry.molecules == molecules]
         raise InputError(
@@ -108,39 +116,46 @@ def read_baseline_table(name: str, config: TaskConfig) -> TableTask:
         )
     # A model of proteins has the same splits, as it reads and spells them the same.
     letters = None if molecules else protein_letters(table.texts)
-    return prepare_table(
-        complete,
+    return BaselineTask(
+        name,
+        table_config,
         check_texts(table, molecules, letters, config.on_invalid),
         rows_to_split=table.usable,
-        spelling=spelling_of(letters, molecules, complete.standardize),
-        learn=BaselineLearner(name).learn,
+        spelling=spelling_of(letters, molecules, table_config.standardize),
     )
 
 
-@dataclass(frozen=True)
-class BaselineLearner:
-    """Trains a baseline on a table."""
+class BaselineTask(TableTask):
+    """A labelled table that the baseline `name` learns."""
 
-    name: str
-    # predictions and the seconds that they took, by the split and, if it is random, the seed
-    fitted: dict[tuple[str, int | None], tuple[np.ndarray, float]] = field(default_factory=dict)
+    def __init__(
+        self,
+        name: str,
+        config: TableConfig,
+        table: TextTable,
+        rows_to_split: np.ndarray,
+        spelling: Callable[[str], str],
+    ) -> None:
+        super().__init__(config, table, rows_to_split, spelling)
+        self.name = name
+        # predictions and the seconds that they took, by the split and, if it is random, the seed
+        self.fitted: dict[tuple[str, int | None], tuple[np.ndarray, float]] = {}
 
-    def learn(
-        self, task: TableTask, split: RowSplit, run_dir: Path, hyper: dict[str, Any], seed: int
-    ) -> RunResult:
-        """Trains with one seed (`Learn`). A baseline that is not random is not fitted again to a
-        split that another seed had, too."""
+    def train_seed(self, run_dir: Path, hyper: dict[str, Any], seed: int) -> RunResult:
+        """Trains with one seed. A baseline that is not random is not fitted again to a split that
+        another seed had, too."""
+        split = self.split_of(seed)
         run_dir.mkdir(parents=True, exist_ok=True)
-        table = task.table
+        table = self.table
         # Other rows, and their labels, are not shown to the baseline.
         rows = np.sort(np.concatenate([split["train"], split["valid"]]))
         saved = SavedBaseline(
             name=self.name,
-            task=task_to_save(task, split["train"]),
-            metric=task.metric,
+            task=self.saved_task(split["train"]),
+            metric=self.metric,
             seed=seed,
             epochs=hyper.get("epochs"),
-            texts=[standardize(table.texts[row], task.config.standardize) for row in rows],
+            texts=[standardize(table.texts[row], self.config.standardize) for row in rows],
             pairs=[table.pairs[row] for row in rows] if table.pairs else None,
             labels=table.labels[rows],
             train=np.searchsorted(rows, split["train"]),
@@ -153,4 +168,4 @@ class BaselineLearner:
             self.fitted[decisive] = (predictions, round(time.monotonic() - start, 1))
         saved.write(run_dir)
         predictions, seconds = self.fitted[decisive]
-        return {"seconds": seconds, **write_results(task, split, saved.task, predictions, run_dir)}
+        return {"seconds": seconds, **write_results(self, split, saved.task, predictions, run_dir)}

@@ -5,27 +5,17 @@
 best grid cell; the folder of a grid cell is CELL, without a grid there is none. Every `CELL/seed-N`
 has one model, what this seed gave (`RunResult`), its predictions and its log."""
 
-from collections.abc import Mapping
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import pandas as pd
-
-from exlm.data.frames import write_frame
-from exlm.errors import InputError, note
-from exlm.identity import identity_of
+from exlm.errors import InputError
 from exlm.ops.precision import used_precision
-from exlm.storage.files import RUN_RESULT, to_json_types, write_yaml
-from exlm.storage.runs import lock
 from exlm.tasks.config import FinetuneConfig, TaskConfig, grid_cells
 from exlm.tasks.encoders.loading import EncoderSource, encoder_hash
-from exlm.tasks.grid import Grid
-from exlm.tasks.printed_report import describe_report
+from exlm.tasks.grid import DEFAULT_SEEDS, Grid
 from exlm.tasks.results import GridReport
-from exlm.tasks.rows.datasets import data_name, fill_in, resolve
-from exlm.tasks.rows.table import first_reported_row
-from exlm.tasks.task import Task, find_task_type
+from exlm.tasks.rows.datasets import fill_in, resolve
+from exlm.tasks.task import find_task_type
 from exlm.train import devices
 
 
@@ -74,20 +64,26 @@ def finetune(
     if Path(model).resolve() == Path(output).resolve():
         raise InputError(f"output is the directory of the model, {model}; choose another one")
     resolved_task, defaults = resolve(task)
-    identity = {
+    model_identity = {
         "model": model,
         "from_scratch": from_scratch,
         "model_sha256": encoder_hash(model),
         # what auto means differs between machines
         "precision": used_precision(devices.device(device), train.precision),
     }
-    encoder = EncoderSource(model, from_scratch)
-    finetuning = find_task_type(resolved_task.task_type).read(encoder, resolved_task, device)
+    task_type = find_task_type(resolved_task.task_type)
+    finetuning = task_type.read(EncoderSource(model, from_scratch), resolved_task, device)
     molecules = bool(finetuning.config.molecules)
-    hyper_by_cell = {
-        name: fill_in(hyper, defaults, molecules)
-        for name, hyper in grid_cells(train, grid or {}).items()
-    }
+    runs = Grid(
+        directory=Path(output),
+        task=finetuning,
+        hyper_by_cell={
+            name: fill_in(hyper, defaults, molecules)
+            for name, hyper in grid_cells(train, grid or {}).items()
+        },
+        seeds=DEFAULT_SEEDS if seeds is None else seeds,
+        model_identity=model_identity,
+    )
     recipe = {
         "output": output,
         "model": model,
@@ -97,65 +93,4 @@ def finetune(
         "grid": grid,
         "license": license,
     }
-    return run_task(Path(output), finetuning, hyper_by_cell, seeds, identity, recipe)
-
-
-def run_task(
-    directory: Path,
-    task: Task,
-    hyper_by_cell: Mapping[str, Any],
-    seeds: list[int] | None,
-    identity: dict[str, Any],
-    recipe: dict[str, Any],
-) -> GridReport:
-    """Runs all grid cells, whose hyper-parameters are given by name, prints what was inferred from
-    the data and what came out; returns `results.json`. `identity` is what runs must share besides
-    the task's."""
-    seeds = [0, 1, 2] if seeds is None else seeds
-    if not seeds or len(set(seeds)) < len(seeds) or min(seeds) < 0:
-        raise InputError(f"seeds is {seeds}; give at least one, each once, and none below 0")
-    if (directory / RUN_RESULT).is_file() or any(directory.glob("checkpoint-*")):
-        raise InputError(
-            f"{directory} holds a pre-training, which would be overwritten; choose another output"
-        )
-    print(f"{data_name(task.config)}: {task.summary}")
-    for departure in task.departures:
-        note(f"{departure}; scores do not compare with published ones")
-    if recipe["task"].label_columns:  # the command line cuts names at their commas
-        recipe = recipe | {"task": replace(recipe["task"], label_columns=task.config.label_columns)}
-    if len(task.reported_rows):
-        _print_reported_rows(task.reported_rows, task.config)
-    with lock(directory):
-        grid = Grid(
-            directory=directory,
-            train_seed=task.train_seed,
-            grid_cells=hyper_by_cell,
-            seeds=seeds,
-            identity=to_json_types({**identity, "task": identity_of(task.config), **task.identity}),
-            metric=task.metric,
-            departures=task.departures,
-        )
-        # a run that is refused changes nothing here
-        for seed in seeds:
-            results = [grid.finished(name, seed) for name in hyper_by_cell]
-            if not all(results):
-                task.announce(seed)
-        write_yaml(directory / "recipe.yaml", recipe | {"seeds": seeds})
-        write_frame(task.reported_rows, directory / "invalid_rows.csv")
-        report = grid.run()
-    print(describe_report(report, directory))
-    return report
-
-
-def _print_reported_rows(reported_rows: pd.DataFrame, config: TaskConfig) -> None:
-    """Prints how many rows were left out, cut or kept with something wrong, and the first of each;
-    InputError if the user does not want such rows."""
-    if config.on_invalid == "error":
-        raise InputError(
-            f"{config.dataset}: {first_reported_row(reported_rows)}; "
-            "correct or remove it, or set task.on_invalid to skip"
-        )
-    for action, rows in reported_rows.groupby("action"):
-        count = len(rows.drop_duplicates(["part", "row"]))  # a question may have several problems
-        first = first_reported_row(rows)
-        print(f"rows {action}: {count} (see invalid_rows.csv), the first: {first}")
+    return runs.run(recipe)

@@ -2,15 +2,17 @@
 reported."""
 
 import shutil
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, is_dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, is_dataclass, replace
+from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal, cast
 
 from tqdm import tqdm
 
+from exlm.data.frames import write_frame
 from exlm.describe.card import write_card
-from exlm.errors import OutOfMemory, TrainingStopped
+from exlm.errors import InputError, OutOfMemory, TrainingStopped
 from exlm.identity import identity_of
 from exlm.storage.files import (
     GRID_REPORT,
@@ -19,115 +21,170 @@ from exlm.storage.files import (
     replacing,
     to_json_types,
     write_json,
+    write_yaml,
 )
 from exlm.storage.manifest import MANIFEST
-from exlm.storage.runs import finished_result, machine, refuse_other_settings, resumable_directory
+from exlm.storage.runs import (
+    finished_result,
+    lock,
+    machine,
+    refuse_other_settings,
+    resumable_directory,
+)
 from exlm.tasks.encoders.supervised import UNFINISHED
 from exlm.tasks.labels.metrics import goodness
-from exlm.tasks.results import GridReport, RunResult, best_seed, leaves_model, summarise_parts
+from exlm.tasks.printed_report import describe_report, print_task
+from exlm.tasks.results import (
+    IDENTITY,
+    GridReport,
+    RunResult,
+    best_seed,
+    leaves_model,
+    summarise_parts,
+)
+from exlm.tasks.task import Task
+
+DEFAULT_SEEDS = [0, 1, 2]
 
 
 @dataclass(frozen=True)
 class Grid:
-    """Runs of every grid cell with every seed, each in a directory of its own."""
+    """Runs of every grid cell with every seed, each in a directory of its own. InputError for seeds
+    or a directory that cannot be."""
 
     directory: Path  # of the grid; a run is in `CELL/seed-N`
-    # trains one seed in a directory, with the hyper-parameters of a grid cell
-    train_seed: Callable[[Path, Any, int], RunResult]
-    grid_cells: Mapping[str, Any]  # hyper-parameters by the name of the grid cell
+    task: Task  # its metric's median on valid says which grid cell is the best
+    hyper_by_cell: Mapping[str, Any]  # hyper-parameters by the name of the grid cell
     seeds: Sequence[int]
-    identity: dict[str, Any]  # what runs must share, besides hyper-parameters, to be the same
-    metric: str  # its median on valid says which grid cell is the best
-    departures: Sequence[str] = ()  # from the published data, in words, for the report
+    # what runs must share to be the same, besides what the task and the hyper-parameters say
+    model_identity: dict[str, Any]
 
-    def run(self) -> GridReport:
-        """Runs what is not finished; writes and returns `results.json`. InputError if a finished
-        run had other settings or hyper-parameters.
+    def __post_init__(self) -> None:
+        seeds = self.seeds
+        if not seeds or len(set(seeds)) < len(seeds) or min(seeds) < 0:
+            raise InputError(f"seeds is {seeds}; give at least one, each once, and none below 0")
+        if (self.directory / RUN_RESULT).is_file() or any(self.directory.glob("checkpoint-*")):
+            raise InputError(
+                f"{self.directory} holds a pre-training, which would be overwritten; choose "
+                "another output"
+            )
+
+    def run(self, recipe: dict[str, Any]) -> GridReport:
+        """Runs what is not finished; writes the `recipe` of the command and `results.json`, and
+        returns this. Prints what was inferred from the data, and what came out. InputError if a
+        finished run had other settings or hyper-parameters.
 
         Only the weights of the best grid cell are kept, and those of its best seed are copied to
         the grid's directory. A grid cell whose training stops with an error (it diverges, say)
         counts as the worst."""
-        results = dict[str, list[RunResult]]()
-        best, *_ = self.grid_cells
-        is_single = len(self.grid_cells) == 1
-        for name in tqdm(self.grid_cells, desc="grid", unit="cell", disable=is_single):
-            results[name] = [
-                self.finished(name, seed) or self._train(name, seed) for seed in self.seeds
-            ]
-            # of equal ones the first is the best
-            if self._goodness(results[name]) > self._goodness(results[best]):
-                self._remove_models(best)
-                best = name
-            elif name != best:
-                self._remove_models(name)
-        results[best] = [self._with_model(best, result) for result in results[best]]
-        for result in results[best]:
-            if "stopped" in result:
-                raise TrainingStopped(
-                    f"no cell of the grid could be trained; {best}: {result['stopped']}"
-                )
-        report = self._report(results, best)
-        if leaves_model(results[best][0]):
-            self._copy_model(self.run_dir(best, report["best_seed"]))
-        write_json(self.directory / GRID_REPORT, report)
-        if leaves_model(results[best][0]):
-            write_card(self.directory)
+        print_task(self.task)
+        with lock(self.directory):
+            self._begin(recipe)
+            results = dict[str, list[RunResult]]()
+            best, *_ = self.hyper_by_cell
+            for cell in tqdm(
+                self.hyper_by_cell, desc="grid", unit="cell", disable=len(self.hyper_by_cell) == 1
+            ):
+                results[cell] = [
+                    self._finished(cell, seed) or self._train(cell, seed) for seed in self.seeds
+                ]
+                # of equal ones the first is the best
+                if self._goodness(results[cell]) > self._goodness(results[best]):
+                    self._remove_models(best)
+                    best = cell
+                elif cell != best:
+                    self._remove_models(cell)
+            results[best] = [self._with_model(best, result) for result in results[best]]
+            for result in results[best]:
+                if "stopped" in result:
+                    raise TrainingStopped(
+                        f"no cell of the grid could be trained; {best}: {result['stopped']}"
+                    )
+            report = self._report(results, best)
+            if leaves_model(results[best][0]):
+                self._copy_model(self._run_dir(best, report["best_seed"]))
+            write_json(self.directory / GRID_REPORT, report)
+            if leaves_model(results[best][0]):
+                write_card(self.directory)
+        print(describe_report(report, self.directory))
         return report
 
-    def run_dir(self, name: str, seed: int) -> Path:
-        """The directory of a run of the grid cell `name`."""
-        return self.directory / name / f"seed-{seed}"
+    def _begin(self, recipe: dict[str, Any]) -> None:
+        """Writes the recipe and the rows with something wrong. Before that all runs are checked: if
+        one is refused, nothing changes."""
+        for seed in self.seeds:
+            results = [self._finished(cell, seed) for cell in self.hyper_by_cell]
+            if not all(results):
+                self.task.announce(seed)
+        # The command line cuts names of columns at their commas; the task has whole ones.
+        if recipe["task"].label_columns:
+            whole_names = self.task.config.label_columns
+            recipe = recipe | {"task": replace(recipe["task"], label_columns=whole_names)}
+        write_yaml(self.directory / "recipe.yaml", recipe | {"seeds": self.seeds})
+        write_frame(self.task.reported_rows, self.directory / "invalid_rows.csv")
 
-    def finished(self, name: str, seed: int) -> RunResult | None:
-        """The result of a run, None if it is not finished; InputError if its settings differ."""
-        path = self.run_dir(name, seed) / RUN_RESULT
-        return finished_result(path, "settings", self._identity_of(name))
+    @cached_property
+    def _identity(self) -> dict[str, Any]:
+        """What all runs must share to be the same, besides the hyper-parameters."""
+        task = {"task": identity_of(self.task.config), **self.task.identity}
+        return to_json_types({**self.model_identity, **task})
 
-    def _identity_of(self, name: str) -> dict[str, Any]:
+    def _identity_of(self, cell: str) -> dict[str, Any]:
         """The identity of a grid cell's runs, with those hyper-parameters that change the
         numbers."""
-        hyper = self.grid_cells[name]
+        hyper = self.hyper_by_cell[cell]
         numbers = identity_of(hyper) if is_dataclass(hyper) else to_json_types(hyper)
-        return {**self.identity, "train": numbers}
+        return {**self._identity, "train": numbers}
+
+    def _run_dir(self, cell: str, seed: int) -> Path:
+        """The directory of a run."""
+        return self.directory / cell / f"seed-{seed}"
+
+    def _finished(self, cell: str, seed: int) -> RunResult | None:
+        """The result of a run, None if it is not finished; InputError if its settings differ."""
+        path = self._run_dir(cell, seed) / RUN_RESULT
+        result = finished_result(path, IDENTITY, self._identity_of(cell))
+        return cast(RunResult | None, result)
 
     def _goodness(self, results: list[RunResult]) -> float:
         """How good a grid cell is on valid; higher is better."""
         scores = summarise_parts([result["scores"] for result in results])
-        return goodness(scores["valid"].get(self.metric, {}).get("median"), self.metric)
+        metric = self.task.metric
+        return goodness(scores["valid"].get(metric, {}).get("median"), metric)
 
-    def _with_model(self, name: str, result: RunResult) -> RunResult:
+    def _with_model(self, cell: str, result: RunResult) -> RunResult:
         """The result of a run, which is trained again if its model was removed, as those of a grid
         cell are that was not the best of an earlier grid."""
-        has_weights = any(self.run_dir(name, result["seed"]).glob("*.safetensors"))
+        has_weights = any(self._run_dir(cell, result["seed"]).glob("*.safetensors"))
         if has_weights or not leaves_model(result):
             return result
-        return self._train(name, result["seed"])
+        return self._train(cell, result["seed"])
 
-    def _train(self, name: str, seed: int) -> RunResult:
+    def _train(self, cell: str, seed: int) -> RunResult:
         """Trains a run and writes its result. If there are other grid cells, an error that stops
         the training is the result, unless memory ran out: that says nothing of the grid cell."""
-        run_dir = self.run_dir(name, seed)
-        settings = self._identity_of(name)
-        identity = {"seed": seed, **settings}
+        run_dir = self._run_dir(cell, seed)
+        cell_identity = self._identity_of(cell)
+        identity = {"seed": seed, **cell_identity}
         refuse_other_settings(run_dir / UNFINISHED, identity)
         with resumable_directory(run_dir / UNFINISHED, identity):
             try:
-                scores = self.train_seed(run_dir, self.grid_cells[name], seed)
+                result = self.task.train_seed(run_dir, self.hyper_by_cell[cell], seed)
             except TrainingStopped as error:
-                if len(self.grid_cells) == 1 or isinstance(error, OutOfMemory):
+                if len(self.hyper_by_cell) == 1 or isinstance(error, OutOfMemory):
                     raise
                 print(f"{run_dir}: {error}; this cell counts as the worst")
-                scores = {"stopped": str(error), "scores": {"valid": {}}}
-            result = {"seed": seed, "settings": settings, **scores}
+                result = {"stopped": str(error), "scores": {"valid": {}}}
+            result = {"seed": seed, IDENTITY: cell_identity, **result}
             if leaves_model(result):
-                write_card(run_dir, result)
+                write_card(run_dir, dict(result))
             write_json(run_dir / RUN_RESULT, result)
         return result
 
-    def _remove_models(self, name: str) -> None:
+    def _remove_models(self, cell: str) -> None:
         """Removes the models of a grid cell that is not the best: a hundred would fill the disk.
         Scores and predictions stay."""
-        for path in (self.directory / name).glob("seed-*/**/*"):
+        for path in (self.directory / cell).glob("seed-*/**/*"):
             to_keep = path.name in (RUN_RESULT, "log.jsonl") or "predictions" in path.name
             if path.is_file() and not to_keep:
                 path.unlink()
@@ -143,21 +200,22 @@ class Grid:
         """What all grid cells gave, and the best of them in detail."""
         runs = results[best]
         report = {
-            "settings": {**self.identity, "departures": list(self.departures)},
+            IDENTITY: {**self._identity, "departures": list(self.task.departures)},
             "seeds": list(self.seeds),
-            "metric": self.metric,
+            "metric": self.task.metric,
             "best": best,
             **summarise_parts([run["scores"] for run in runs]),
             "runs": runs,
             "machine": machine(),
-            "best_seed": best_seed(runs, self.metric),
+            "best_seed": best_seed(runs, self.task.metric),
         }
         if len(results) > 1:
             report["cells"] = {
-                name: summarise_parts([run["scores"] for run in runs_of_cell])
-                for name, runs_of_cell in results.items()
+                cell: summarise_parts([run["scores"] for run in runs_of_cell])
+                for cell, runs_of_cell in results.items()
             }
-        for name in ("labels", "counts", "interval"):
+        entries: list[Literal["labels", "counts", "interval"]] = ["labels", "counts", "interval"]
+        for name in entries:
             summary = summarise_parts([run.get(name, {}) for run in runs])
             if any(summary.values()):  # questions have no labels, say
                 report[name] = summary

@@ -1,19 +1,5 @@
-"""What a fine-tuning or a baseline leaves: `result.json` of every seed, `results.json` of all, and
-the models that they tell of.
-
-A `result.json` has, by part where a part (all but train) is meant:
-
-* `seed`, `settings` (the identity of the run), `stopped` (why, if there is no result)
-* `scores` by metric, `interval` of the main metric (`low`, `high`; of test, or else valid), and of
-  several labels `labels`, the main metric of each by itself
-* `counts`: `rows`, of two classes `positives`, and of several labels the rows that have the rarest
-  and the most frequent one, `fewest_of_a_label` and `most_of_a_label`
-* `in_train`, `in_earlier_training`: rows with a text of train, or of the training of an encoder
-  that was fine-tuned before (null if it cannot be told)
-* `split` (rows, of train too), `split_sha256`, and `rows_sha256`, equal if the rows scored are
-* `label_columns`, `left_out` (rows that cannot be used), `file_sha256` by path, `rdkit` (version)
-* of a model `best_epoch` and `weight_files`, the SHA-256 of those that it began with; of a baseline
-  `seconds`
+"""What a fine-tuning or a baseline leaves: `result.json` of every seed (`RunResult`), the
+`results.json` of all, and the models that they tell of.
 
 A `results.json` has `settings`, `seeds`, `metric`, `machine`, `best` (the name of the best grid
 cell, "" without a grid), its `best_seed` and `runs` (their `result.json`), statistics over its
@@ -22,16 +8,45 @@ the same of every grid cell."""
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Final, TypedDict
 
 from exlm.storage.files import GRID_REPORT, read_or_empty
 from exlm.tasks.labels.metrics import goodness, summarise
 
 BASELINE_FILE = "baseline.json"  # of a baseline, in the place of a model
+IDENTITY: Final = "settings"  # what the identity of runs is called in both files
 
-RunResult = dict[str, Any]  # `result.json`, or some of its entries
 GridReport = dict[str, Any]  # `results.json`
 Statistics = dict[str, dict[str, float]]  # by name (of a metric, say) and statistic
+
+
+class RunResult(TypedDict, total=False):
+    """`result.json`, or some of its entries. Dictionaries are by part, where nothing else is said;
+    only `split` has the part train."""
+
+    seed: int
+    settings: dict[str, Any]  # by name: the identity of the run
+    stopped: str  # why there are no scores
+    best_epoch: int  # of a model
+    # `model`: of a model, the SHA-256 of those that it began with, by name
+    weight_files: dict[str, dict[str, str]]
+    seconds: float  # of a baseline
+    split: dict[str, int]  # rows
+    split_sha256: str
+    file_sha256: dict[str, str]  # by path
+    left_out: int  # rows that cannot be used
+    label_columns: list[str]
+    rdkit: str  # its version
+    scores: dict[str, dict[str, float]]  # by part and metric
+    # `rows`, of two classes `positives`, and of several labels the rows that have the rarest and
+    # the most frequent one, `fewest_of_a_label` and `most_of_a_label`
+    counts: dict[str, dict[str, float]]
+    rows_sha256: dict[str, str]  # equal if the rows scored are
+    interval: dict[str, dict[str, float]]  # `low`, `high` of the metric; of test, or else valid
+    in_train: dict[str, int]  # rows with a text of train
+    labels: dict[str, dict[str, float]]  # of several labels the metric of each by itself
+    # rows with a text of the training of an encoder that was fine-tuned before; None: not known
+    in_earlier_training: dict[str, int | None]
 
 
 def leaves_model(result: RunResult) -> bool:

@@ -16,9 +16,9 @@ from exlm.tasks.encoders.loading import EncoderSource, SeedModel
 from exlm.tasks.labels.label_types import LABEL_TYPES
 from exlm.tasks.questions.question_answering import QuestionAnswering, QuestionPredictor
 from exlm.tasks.results import RunResult
+from exlm.tasks.tables.finetuning import TableFinetuning
 from exlm.tasks.tables.predictions import PredictOptions, Predictor
 from exlm.tasks.tables.predictor import TablePredictor
-from exlm.tasks.tables.training import read_table
 
 
 class Task(Protocol):
@@ -57,7 +57,7 @@ class TaskType(NamedTuple):
     predictor: Callable[[Sequence[SeedModel], str, PredictOptions], Predictor]
 
 
-TABLE_TYPE = TaskType(read_table, TablePredictor)
+TABLE_TYPE = TaskType(TableFinetuning, TablePredictor)
 # those that are not in LABEL_TYPES, because they have other labels than rows or units
 OTHER_TASK_TYPES = {"question_answering": TaskType(QuestionAnswering, QuestionPredictor)}
 

@@ -68,8 +68,8 @@ class QuestionPredictor:
         """Answers all questions; `problem` says why one cannot be answered. They are scored if the
         file has answers."""
         task = self.models[0].saved_task
-        tokenizer = self.models[0].loaded.tokenizer  # that of all seeds
-        file = read_windows(self.path, tokenizer, task, False)
+        # The models of all seeds have the same tokenizer.
+        file = read_windows(self.path, self.models[0].loaded.tokenizer, task, labelled=False)
         unanswered = file.questions[file.questions["problem"] != ""]
         if len(unanswered) and self.options.on_invalid == "error":
             first = unanswered.reset_index().iloc[0]
@@ -78,27 +78,36 @@ class QuestionPredictor:
                 "correct it"
             )
         answers_by_model = {
-            model.directory.name: answer(
-                model.loaded.network,
-                file.questions,
-                file.windows,
-                tokenizer,
-                max_answer=task.max_answer,
-                precision=self.options.precision,
-            )
-            for model in self.models
+            model.directory.name: self._answers(model, file) for model in self.models
         }
         voted = vote(file.questions, [*answers_by_model.values()])
         if len(self.models) > 1:
             # An ensemble decides by its vote, not by a threshold.
             of_ensemble = voted.assign(refused=voted["answer"] == "")
             answers_by_model = {ENSEMBLE: of_ensemble, **answers_by_model}
-        counts = {
-            "questions answered": len(file.questions) - len(unanswered),
-            UNUSABLE: len(unanswered),
-        }
         frame = self._frame(voted.assign(problem=file.questions["problem"]))
-        return self._scored(Predictions(frame, counts), file, answers_by_model)
+        answered = len(file.questions) - len(unanswered)
+        counts = {"questions answered": answered, UNUSABLE: len(unanswered)}
+        remarks = file.questions["remark"].where(file.questions["answers"].isna(), "")
+        unscored = {row: remark for row, remark in enumerate(remarks) if remark}
+        note_unscored(unscored, file.questions.index, self.path)
+        if not any(file.labelled["answers"]):
+            return Predictions(frame, counts)
+        if not len(file.scored):
+            problem = f"no question with an answer fits into {task.max_length} tokens"
+            return Predictions(frame, counts, note=problem)
+        scorers = {
+            name: partial(summarise_answers, score_answers(file.labelled, answers))
+            for name, answers in answers_by_model.items()
+        }
+        return Predictions(frame, counts, Evaluation(scorers, file.scored))
+
+    def _answers(self, model: SeedModel, file: QuestionFile) -> pd.DataFrame:
+        """What a model answers to the questions of a file."""
+        network, tokenizer = model.loaded
+        longest = model.saved_task.max_answer
+        precision = self.options.precision
+        return answer(network, file.questions, file.windows, tokenizer, longest, precision)
 
     def _frame(self, answers: pd.DataFrame) -> pd.DataFrame:
         """The answers as rows of their own, or behind the columns of the table."""
@@ -107,28 +116,6 @@ class QuestionPredictor:
         columns = {**answers.drop(columns=["id", "question"])}
         frame = read_file(self.path, self.options.header, self.options.sheet).frame
         return with_predictions(frame, columns, self.path)
-
-    def _scored(
-        self,
-        predictions: Predictions,
-        file: QuestionFile,
-        answers_by_model: dict[str, pd.DataFrame],
-    ) -> Predictions:
-        """The predictions with how they are scored, if the file has answers."""
-        remarks = file.questions["remark"].where(file.questions["answers"].isna(), "")
-        unscored = {row: remark for row, remark in enumerate(remarks) if remark}
-        note_unscored(unscored, file.questions.index, self.path)
-        if not any(file.labelled["answers"]):
-            return predictions
-        if not len(file.scored):
-            max_length = self.models[0].saved_task.max_length
-            note = f"no question with an answer fits into {max_length} tokens"
-            return replace(predictions, note=note)
-        scorers = {
-            name: partial(summarise_answers, score_answers(file.labelled, answers))
-            for name, answers in answers_by_model.items()
-        }
-        return replace(predictions, evaluation=Evaluation(scorers, file.scored))
 
 
 class QuestionAnswering:

@@ -31,7 +31,7 @@ from exlm.tasks.tables.predictions import (
 )
 from exlm.tasks.tables.row_models import Encoders, RowModels
 from exlm.tasks.tables.scoring import LabelledPredictions
-from exlm.tasks.tables.training_rows import (
+from exlm.tasks.tables.training_texts import (
     TrainingTexts,
     distance_to_training,
     training_fingerprints,

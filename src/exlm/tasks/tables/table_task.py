@@ -1,18 +1,18 @@
-"""A table as a task: prepared once for all seeds, split, and checked before it is learned."""
+"""A labelled table as a task: its rows, their parts, and what is odd about them."""
 
 import sys
+from abc import ABC, abstractmethod
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pandas as pd
 
 from exlm.data.columns import listed
 from exlm.data.delimited import TableLayout
 from exlm.data.outputs import in_words, output_layout
 from exlm.errors import InputError, note
+from exlm.tasks.encoders.saved_task import SavedTask
 from exlm.tasks.labels.scores import metric_names, score_predictions
 from exlm.tasks.results import RunResult
 from exlm.tasks.rows.datasets import GLUE, departures, file_hashes, task_files
@@ -27,47 +27,126 @@ from exlm.tasks.rows.hashes import content_hash
 from exlm.tasks.rows.splits import RowSplit, split_by_user, split_rows
 from exlm.tasks.rows.summary import describe_table, remarks_on_labels
 from exlm.tasks.rows.table import TextTable
-from exlm.tasks.tables.settings import CompleteConfig
-from exlm.tasks.tables.training_rows import TrainingTexts
+from exlm.tasks.tables.table_config import TableConfig
+from exlm.tasks.tables.training_texts import TrainingTexts
 
 
-@dataclass
-class TableTask:
-    """A labelled table and how it is learned: a `Task` (`tasks/task.py`). `prepare_table` makes
-    it."""
+class TableTask(ABC):
+    """A labelled table, read once for all seeds: a `Task` (`tasks/task.py`). What learns from it is
+    a subclass, for encoders `TableFinetuning`.
 
-    config: CompleteConfig
-    table: TextTable  # duplicates that the user does not want cannot be used
-    metric: str  # chooses the epoch and the grid cell
-    spelling: Callable[[str], str]  # texts with the same spelling are equal
-    groups: np.ndarray  # [rows] the first row with the same text (`find_groups`)
-    # [rows] bool, those that could be used before it was known what the model cannot read: a split
-    # divides all of them, so that all models and baselines have the same
-    rows_to_split: np.ndarray
-    merged_labels: dict[str, pd.Series]  # columns of labels that are not those of the cells
-    earlier_run: Path | None  # of the fine-tuned model that the training goes on from
-    # [rows] bool, whether the text was in that training; None if this is not known
-    in_earlier_training: np.ndarray | None
-    summary: str  # the data in one line
-    reported_rows: pd.DataFrame  # those with something wrong (`TextTable.reported_rows`)
-    departures: list[str]  # from the published data, in words
-    identity: dict[str, Any]  # what other runs must share to have the same data and scores
-    file_sha256: dict[str, str]  # by path
-    layout: TableLayout  # of the predictions, which are written as the table is
-    learn: "Learn"  # trains with one seed
-    splits: dict[int, RowSplit] = field(default_factory=dict)  # by seed, those made so far
+    Attributes:
+        config: the settings, with what the table and the model said.
+        table: its rows; duplicates that the user does not want cannot be used.
+        metric: chooses the epoch and the grid cell.
+        spelling: texts with the same spelling are equal.
+        groups: [rows] the first row with the same text (`find_groups`).
+        rows_to_split: [rows] bool, those that could be used before it was known what the model
+            cannot read: a split divides all of them, so that all models and baselines have the
+            same.
+        merged_labels: columns of labels that are not those of the cells.
+        earlier_run: of the fine-tuned model that the training goes on from.
+        earlier_texts: what that learned from.
+        in_earlier_training: [rows] bool, whether the text was in that training; None if this is
+            not known.
+        summary, reported_rows, departures, identity: as `Task` has them.
+        file_sha256: by path.
+        layout: of the predictions, which are written as the table is."""
+
+    def __init__(
+        self,
+        config: TableConfig,
+        table: TextTable,
+        rows_to_split: np.ndarray,
+        spelling: Callable[[str], str],
+        earlier_run: Path | None = None,
+    ) -> None:
+        """The arguments are as the attributes, the table has all duplicates. InputError if these
+        cannot be merged. Prints what is odd about the labels."""
+        self.config = config
+        self.spelling = spelling
+        self.groups = find_groups(table, spelling)
+        user_split = None if config.duplicates == "keep" else split_by_user(config, table)
+        merged = resolve_duplicates(table, self.groups, config.duplicates, user_split)
+        self.table = merged
+        self.merged_labels = merged_labels(table, merged)
+        self.rows_to_split = rows_to_split & ~(table.usable & ~merged.usable)
+        self.earlier_run = earlier_run
+        self.earlier_texts = TrainingTexts(
+            [earlier_run] if earlier_run else [],
+            spelling,
+            molecules=config.molecules and table.pairs is None,
+        )
+        self.in_earlier_training = self.earlier_texts.rows_in(merged)
+        if earlier_run and self.in_earlier_training is None:
+            note(
+                f"{earlier_run} keeps no record of the texts of its training, so it cannot be told "
+                "whether valid and test have some of them"
+            )
+        self.metric = config.metric or _default_metric(config, merged)
+        remarks = [
+            describe_table(merged, config.molecules),
+            in_words(merged.reduced_mixtures(config.standardize)),
+            describe_duplicates(table, self.groups),
+        ]
+        self.summary = "; ".join(filter(None, remarks))
+        for remark in remarks_on_labels(merged):
+            note(remark)
+        self.reported_rows = merged.reported_rows()
+        self.departures = departures(config, merged, int(merged.usable.sum()))
+        self.identity = _identity(config, merged, self.metric)
+        self.file_sha256 = file_hashes(config)
+        train_file = str(task_files(config)["train"])
+        self.layout: TableLayout = output_layout(train_file, config.header, Path("predictions.csv"))
+        self._splits: dict[int, RowSplit] = {}
+
+    @abstractmethod
+    def train_seed(self, run_dir: Path, hyper: Any, seed: int) -> RunResult:
+        """Trains with one seed, and keeps in a directory what predicts and the results
+        (`write_results`), which it returns with what else there is to tell."""
 
     def split_of(self, seed: int) -> RowSplit:
         """The usable rows by part."""
-        if seed not in self.splits:
-            self.splits[seed] = split_rows(
+        if seed not in self._splits:
+            self._splits[seed] = split_rows(
                 self.config,
                 self.table,
                 seed=seed,
                 rows_to_split=self.rows_to_split,
                 groups=self.groups,
             )
-        return self.splits[seed]
+        return self._splits[seed]
+
+    def saved_task(self, train_rows: np.ndarray) -> SavedTask:
+        """What a model or a baseline that learns from these rows keeps of the task."""
+        table = self.table
+        error_scales = None
+        if table.label_type.is_number and len(table.label_columns) > 1:
+            # standard deviations, so that no label counts more than another
+            error_scales = deviations(table.labels[train_rows])
+        return SavedTask(
+            task_type=table.task_type,
+            text_column=table.text_column,
+            pair_column=table.pair_column,
+            label_columns=table.label_columns,
+            class_names=table.class_names,
+            binary_names=table.binary_names,
+            molecules=self.config.molecules,
+            standardize=self.config.standardize,
+            error_scales=error_scales,
+            unit_pattern=table.unit_pattern,
+            mask_column=self.config.mask_column if table.label_type.of_units else None,
+        )
+
+    def rows_to_predict(self, split: RowSplit) -> np.ndarray:
+        """[rows] bool: all rows of a table; of several files those of valid, and all that are not
+        in the file of train."""
+        parts = self.table.parts
+        if parts is None:
+            return np.ones(len(self.table.texts), dtype=bool)
+        rows = parts != "train"
+        rows[split["valid"]] = True
+        return rows
 
     def in_train(self, split: RowSplit) -> np.ndarray:
         """[rows] bool: whether the text or molecule is one of the train part."""
@@ -88,7 +167,7 @@ class TableTask:
         several, and a warning of scored rows that the model learns, or has learned in an earlier
         training. InputError if nothing can be learned, or if valid cannot choose what is best."""
         split = self.split_of(seed)
-        _check_labels(self, split)
+        self._check_labels(split)
         sizes = ", ".join(f"{len(rows)} {name}" for name, rows in split.items())
         remarks = [
             f"seed {seed}: {sizes} (split {self.config.split})",
@@ -99,6 +178,13 @@ class TableTask:
             or_cut = "" if self.config.train_rows is None else " or beyond train_rows"
             remarks.append(f"{unused} usable rows are in no part{or_cut}")
         print("; ".join(filter(None, remarks)))
+        for warning in self._warnings(split):
+            marked = "the column in_training of seed-N/predictions.csv marks them"
+            print(f"warning: {warning} ({marked})", file=sys.stderr)
+
+    def _warnings(self, split: RowSplit) -> list[str]:
+        """Which rows have scores that are too good, because the model learns them, or has learned
+        them in an earlier training."""
         warnings = []
         test_in_train = self.in_train(split)[split.get("test", np.arange(0))]
         if test_in_train.any():
@@ -117,79 +203,68 @@ class TableTask:
                 f"{remembered} have a text or molecule of the training of {self.earlier_run}, so "
                 "their scores are too good; use a split by column or file that keeps them in train"
             )
-        for warning in warnings:
-            marked = "the column in_training of seed-N/predictions.csv marks them"
-            print(f"warning: {warning} ({marked})", file=sys.stderr)
+        return warnings
 
-    def train_seed(self, run_dir: Path, hyper: Any, seed: int) -> RunResult:
-        """Trains with one seed, as `learn` says."""
-        return self.learn(self, self.split_of(seed), run_dir, hyper, seed)
-
-
-# Trains on a split with the hyper-parameters of a grid cell and a seed. Keeps in a directory what
-# predicts, and the results (`write_results`), which it returns with what else there is to tell.
-Learn = Callable[[TableTask, RowSplit, Path, Any, int], RunResult]
-
-
-def prepare_table(
-    config: CompleteConfig,
-    table: TextTable,
-    rows_to_split: np.ndarray,
-    spelling: Callable[[str], str],
-    learn: Learn,
-    earlier_run: Path | None = None,
-) -> TableTask:
-    """The task of a table that was read; prints what is odd about it. The arguments are as in
-    `TableTask`. InputError if duplicates cannot be merged."""
-    groups = find_groups(table, spelling)
-    user_split = None if config.duplicates == "keep" else split_by_user(config, table)
-    merged = resolve_duplicates(table, groups, config.duplicates, user_split)
-    in_earlier_training = None
-    if earlier_run is not None:
-        molecules = config.molecules and table.pairs is None
-        in_earlier_training = TrainingTexts([earlier_run], spelling, molecules).rows_in(merged)
-        if in_earlier_training is None:
-            note(
-                f"{earlier_run} keeps no record of the texts of its training, so it cannot be "
-                "told whether valid and test have some of them"
+    def _check_labels(self, split: RowSplit) -> None:
+        """InputError if nothing can be learned in train, if a number to predict has no label
+        there, or if the metric of the valid part is not defined."""
+        table = self.table
+        train_labels = table.labels[split["train"]]
+        columns = train_labels.reshape(-1, 1) if table.label_type.of_units else train_labels
+        if all(len(np.unique(column[~np.isnan(column)])) < 2 for column in columns.T):
+            raise InputError(
+                f"{listed(table.label_columns, 5)} has only one value in the train part, from "
+                "which nothing can be learned; use another split"
             )
-    remarks = [
-        describe_table(merged, config.molecules),
-        in_words(merged.reduced_mixtures(config.standardize)),
-        describe_duplicates(table, groups),
-    ]
-    for remark in remarks_on_labels(merged):
-        note(remark)
-    metric = config.metric or _default_metric(config, table)
-    return TableTask(
-        config=config,
-        table=merged,
-        metric=metric,
-        spelling=spelling,
-        groups=groups,
-        rows_to_split=rows_to_split & ~(table.usable & ~merged.usable),
-        merged_labels=merged_labels(table, merged),
-        earlier_run=earlier_run,
-        in_earlier_training=in_earlier_training,
-        summary="; ".join(filter(None, remarks)),
-        reported_rows=merged.reported_rows(),
-        departures=departures(config, table, int(merged.usable.sum())),
-        identity=_identity(config, table, metric),
-        file_sha256=file_hashes(config),
-        layout=output_layout(
-            str(task_files(config)["train"]), config.header, Path("predictions.csv")
-        ),
-        learn=learn,
-    )
+        unlabelled = np.isnan(train_labels).all(0)
+        if table.label_type.is_number and unlabelled.any():
+            raise InputError(
+                f"column {table.label_columns[unlabelled.argmax()]!r} has no label in the train "
+                "part; leave it out or use another split"
+            )
+        if not self._has_score(split["valid"]):
+            raise InputError(
+                f"{self.metric} of the valid part is not defined (only one class or value in it), "
+                "so the best epoch or setting cannot be found; use another split, or choose the "
+                "rows of each part (task.split column:NAME, or files with task.valid and task.test)"
+            )
+        if "test" in split and not self._has_score(split["test"]):
+            note(
+                f"{self.metric} of the test part is not defined, because it has only one class or "
+                "value; other rows are needed to tell how good the model is"
+            )
+
+    def _has_score(self, rows: np.ndarray) -> bool:
+        """Whether the metric is defined for the labels of some rows: then a model that guesses has
+        a score, too."""
+        table = self.table
+        labels = table.labels[rows]
+        # all classes of a row or unit have a probability in the place of a label
+        shape = labels.shape if table.label_type.of_units else labels.shape[:1]
+        outputs = len(table.class_names or table.label_columns)
+        scores = score_predictions(
+            table.label_type,
+            labels,
+            predictions=np.random.default_rng(0).random((*shape, outputs)),
+            metrics=[self.metric],
+            class_names=table.class_names,
+        )
+        return bool(np.isfinite(scores[self.metric]))
 
 
-def _default_metric(config: CompleteConfig, table: TextTable) -> str:
+def deviations(labels: np.ndarray) -> list[float]:
+    """The standard deviations of labels [rows, labels] as divisors: 1 where all are equal."""
+    stds = np.nanstd(labels, 0)
+    return np.where(stds > 0, stds, 1.0).tolist()
+
+
+def _default_metric(config: TableConfig, table: TextTable) -> str:
     if config.dataset in GLUE:
         return GLUE[config.dataset].metric
     return metric_names(table.label_type, table.class_names)[0]
 
 
-def _identity(config: CompleteConfig, table: TextTable, metric: str) -> dict[str, Any]:
+def _identity(config: TableConfig, table: TextTable, metric: str) -> dict[str, Any]:
     """What other runs must share to have the same data and scores. The settings that were inferred
     have the names that they have there: a later run that names them is the same."""
     used = {
@@ -206,51 +281,3 @@ def _identity(config: CompleteConfig, table: TextTable, metric: str) -> dict[str
         "metric": metric,
         "inferred": {f"task.{name}": used[name] for name in left_out},
     }
-
-
-def _check_labels(task: TableTask, split: RowSplit) -> None:
-    """InputError if nothing can be learned in train, if a number to predict has no label there, or
-    if the metric of the valid part is not defined."""
-    table = task.table
-    train_labels = table.labels[split["train"]]
-    columns = train_labels.reshape(-1, 1) if table.label_type.of_units else train_labels
-    if all(len(np.unique(column[~np.isnan(column)])) < 2 for column in columns.T):
-        raise InputError(
-            f"{listed(table.label_columns, 5)} has only one value in the train part, from "
-            "which nothing can be learned; use another split"
-        )
-    unlabelled = np.isnan(train_labels).all(0)
-    if table.label_type.is_number and unlabelled.any():
-        raise InputError(
-            f"column {table.label_columns[unlabelled.argmax()]!r} has no label in the train "
-            "part; leave it out or use another split"
-        )
-    if not _has_score(task, split["valid"]):
-        raise InputError(
-            f"{task.metric} of the valid part is not defined (only one class or value in it), "
-            "so the best epoch or setting cannot be found; use another split, or choose the "
-            "rows of each part (task.split column:NAME, or files with task.valid and task.test)"
-        )
-    if "test" in split and not _has_score(task, split["test"]):
-        note(
-            f"{task.metric} of the test part is not defined, because it has only one class or "
-            "value; other rows are needed to tell how good the model is"
-        )
-
-
-def _has_score(task: TableTask, rows: np.ndarray) -> bool:
-    """Whether the metric is defined for the labels of some rows: then a model that guesses has a
-    score, too."""
-    table = task.table
-    labels = table.labels[rows]
-    # all classes of a row or unit have a probability in the place of a label
-    shape = labels.shape if table.label_type.of_units else labels.shape[:1]
-    outputs = len(table.class_names or table.label_columns)
-    scores = score_predictions(
-        table.label_type,
-        labels,
-        predictions=np.random.default_rng(0).random((*shape, outputs)),
-        metrics=[task.metric],
-        class_names=table.class_names,
-    )
-    return bool(np.isfinite(scores[task.metric]))

@@ -1,5 +1,5 @@
-"""What the training of a seed leaves beside a model: the task that it learned, predictions, scores
-and a record of the training rows."""
+"""What the training of a seed leaves beside a model: predictions, scores and a record of what it
+learned from."""
 
 from functools import partial
 from pathlib import Path
@@ -17,44 +17,6 @@ from exlm.tasks.rows.table import TextTable
 from exlm.tasks.tables.output_meaning import meaning_of
 from exlm.tasks.tables.scoring import LabelledPredictions
 from exlm.tasks.tables.table_task import TableTask
-from exlm.tasks.tables.training_rows import write_training
-
-
-def task_to_save(task: TableTask, train_rows: np.ndarray) -> SavedTask:
-    """What a model or a baseline keeps of the task that learns from these rows."""
-    table = task.table
-    error_scales = None
-    if table.label_type.is_number and len(table.label_columns) > 1:
-        # standard deviations, so that no label counts more than another
-        error_scales = positive_or_one(np.nanstd(table.labels[train_rows], 0)).tolist()
-    return SavedTask(
-        task_type=table.task_type,
-        text_column=table.text_column,
-        pair_column=table.pair_column,
-        label_columns=table.label_columns,
-        class_names=table.class_names,
-        binary_names=table.binary_names,
-        molecules=task.config.molecules,
-        standardize=task.config.standardize,
-        error_scales=error_scales,
-        unit_pattern=table.unit_pattern,
-        mask_column=task.config.mask_column if table.label_type.of_units else None,
-    )
-
-
-def positive_or_one(deviations: np.ndarray) -> np.ndarray:
-    """Standard deviations as divisors: 1 for labels that are all equal."""
-    return np.where(deviations > 0, deviations, 1.0)
-
-
-def rows_to_predict(table: TextTable, split: RowSplit) -> np.ndarray:
-    """[rows] bool: all rows of a table; of several files those of valid, and all that are not in
-    the file of train."""
-    if table.parts is None:
-        return np.ones(len(table.texts), dtype=bool)
-    rows = table.parts != "train"
-    rows[split["valid"]] = True
-    return rows
 
 
 def write_results(
@@ -68,19 +30,14 @@ def write_results(
     counts and sizes of the parts; the interval is of test, or of valid if there is no test."""
     table = task.table
     _write_table(task, split, saved_task, predictions, run_dir / "predictions.csv")
-    write_training(
-        run_dir,
-        table=table,
-        rows=split["train"],
-        spelling=task.spelling,
-        molecules=task.config.molecules and table.pairs is None,
-        earlier_run=task.earlier_run,
-    )
+    task.earlier_texts.write_with(table, split["train"], run_dir)
     labelled = LabelledPredictions(saved_task, table.labels, predictions)
-    main_score = partial(labelled.score, metrics=[task.metric])
     main_part = "test" if "test" in split else "valid"
     interval = quick_interval(
-        main_score, split[main_part], task.metric, label_count=len(table.label_columns)
+        partial(labelled.score, metrics=[task.metric]),
+        split[main_part],
+        task.metric,
+        label_count=len(table.label_columns),
     )
     in_train = task.in_train(split)
     scored_parts = {name: rows for name, rows in split.items() if name != "train"}
@@ -109,11 +66,7 @@ def write_results(
 
 
 def _write_table(
-    task: TableTask,
-    split: RowSplit,
-    saved_task: SavedTask,
-    predictions: np.ndarray,
-    path: Path,
+    task: TableTask, split: RowSplit, saved_task: SavedTask, predictions: np.ndarray, path: Path
 ) -> None:
     """Writes the rows with their predictions, except for a train part that has its own file."""
     table = task.table
@@ -127,7 +80,7 @@ def _write_table(
         "in_training": in_training,
         "problem": table.problems,
     }
-    frame = with_columns(table.frame, columns)[rows_to_predict(table, split)]
+    frame = with_columns(table.frame, columns)[task.rows_to_predict(split)]
     write_frame(frame, path, layout=task.layout)
 
 

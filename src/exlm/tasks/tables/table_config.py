@@ -1,4 +1,4 @@
-"""The settings of a table's task, completed by what the table and the model say."""
+"""The settings of a table's task, with what the table and the model say of it."""
 
 from dataclasses import dataclass, field
 
@@ -14,7 +14,7 @@ from exlm.tasks.rows.table import TextTable
 
 
 @dataclass(frozen=True)
-class CompleteConfig(TaskConfig):
+class TableConfig(TaskConfig):
     """The settings of a table's task, once the table and the model have said whether texts are
     molecules, how these are rewritten, and how rows are split."""
 
@@ -23,11 +23,9 @@ class CompleteConfig(TaskConfig):
     standardize: Standardize = field(default="none", metadata=IDENTITY_IF_CHANGED)
 
 
-def complete_config(
-    config: TaskConfig, table: TextTable, model_texts: ModelTexts
-) -> CompleteConfig:
-    """The config, completed, and with the whole names of the label columns, where it names them.
-    InputError if settings do not fit the table."""
+def infer_settings(config: TaskConfig, table: TextTable, model_texts: ModelTexts) -> TableConfig:
+    """The config with nothing absent that `TableConfig` has, and with the whole names of the label
+    columns, where it names them. InputError if settings do not fit the table."""
     metrics = metric_names(table.label_type, table.class_names)
     if config.metric and config.metric not in metrics:
         raise InputError(
@@ -54,4 +52,4 @@ def complete_config(
         "standardize": standardize,
         "label_columns": table.label_columns if names_labels else None,
     }
-    return CompleteConfig(**vars(config) | settings)
+    return TableConfig(**vars(config) | settings)

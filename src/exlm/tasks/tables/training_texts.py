@@ -20,50 +20,49 @@ TRAINING_MOLECULES = "train.smi"
 TRAINING_MARKS = "train.sha256"
 
 
-def write_training(
-    run_dir: Path,
-    table: TextTable,
-    rows: np.ndarray,
-    spelling: Callable[[str], str],
-    molecules: bool,
-    earlier_run: Path | None = None,
-) -> None:
-    """Keeps beside the model of a seed what it is trained on: if the rows of a table are
-    `molecules` these, or else the marks of texts and pairs; and what the training in the directory
-    `earlier_run` kept, which it goes on from. If that kept nothing, nothing is kept: a record of
-    half the training would mislead."""
-    name = TRAINING_MOLECULES if molecules else TRAINING_MARKS
-    if earlier_run and not (earlier_run / name).is_file():
-        return
-    lines_of_table = table.texts if molecules else _marks(table, spelling)
-    lines = [lines_of_table[row] for row in rows]
-    earlier_lines = _lines([earlier_run], name) if earlier_run else set()
-    all_lines = lines + sorted(earlier_lines - set(lines))
-    write_text(run_dir / name, "".join(f"{line}\n" for line in all_lines))
-
-
 class TrainingTexts:
-    """What the models in some directories were trained on: the molecules in one `spelling` if the
-    rows of tables are `molecules`, or else the marks of texts and pairs."""
+    """What the trainings in some directories learned from: molecules if the rows of tables are
+    `molecules`, or else the marks of texts and pairs. Texts with one `spelling` are equal."""
 
     def __init__(
         self, run_dirs: Sequence[Path], spelling: Callable[[str], str], molecules: bool
     ) -> None:
+        self.run_dirs = run_dirs
         self.spelling = spelling
         self.molecules = molecules
-        if molecules:
-            self.keys = set(map(spelling, _lines(run_dirs, TRAINING_MOLECULES)))
-        else:
-            self.keys = _lines(run_dirs, TRAINING_MARKS)
+        self.name = TRAINING_MOLECULES if molecules else TRAINING_MARKS
+        self.lines = _lines(run_dirs, self.name)
+        self.keys = set(map(spelling, self.lines)) if molecules else self.lines
 
     def rows_in(self, table: TextTable) -> np.ndarray | None:
         """Which rows of a table have such a text or pair of texts: [rows] bool; None if it was not
-        kept what the models were trained on."""
+        kept what was learned."""
         if not self.keys:
             return None
         texts = map(self.spelling, table.texts)
-        keys = texts if self.molecules else _marks(table, self.spelling)
+        keys = texts if self.molecules else self._marks(table)
         return np.array([key in self.keys for key in keys])
+
+    def write_with(self, table: TextTable, rows: np.ndarray, run_dir: Path) -> None:
+        """Keeps beside the model of a seed what it is trained on: some rows of a table, and these
+        texts of the training that it goes on from. If that kept nothing, nothing is kept: a record
+        of half the training would mislead."""
+        if self.run_dirs and not self.lines:
+            return
+        lines_of_table = table.texts if self.molecules else self._marks(table)
+        lines = [lines_of_table[row] for row in rows]
+        all_lines = lines + sorted(self.lines - set(lines))
+        write_text(run_dir / self.name, "".join(f"{line}\n" for line in all_lines))
+
+    def _marks(self, table: TextTable) -> list[str]:
+        """16 hexadecimal digits for every row of a table, which tell texts or pairs of texts
+        apart."""
+        marks = []
+        for row, text in enumerate(table.texts):
+            texts = [text, table.pairs[row]] if table.pairs else [text]
+            key = "\t".join(map(self.spelling, texts))
+            marks.append(hashlib.sha256(key.encode()).hexdigest()[:16])
+        return marks
 
 
 def _lines(run_dirs: Sequence[Path], name: str) -> set[str]:
@@ -71,17 +70,6 @@ def _lines(run_dirs: Sequence[Path], name: str) -> set[str]:
     files = [run_dir / name for run_dir in run_dirs]
     texts = [file.read_text(encoding="utf-8") for file in files if file.is_file()]
     return set("".join(texts).splitlines())
-
-
-def _marks(table: TextTable, spelling: Callable[[str], str]) -> list[str]:
-    """16 hexadecimal digits for every row of a table, which tell texts or pairs of texts apart, all
-    written in one `spelling`."""
-    marks = []
-    for row, text in enumerate(table.texts):
-        texts = [text, table.pairs[row]] if table.pairs else [text]
-        key = "\t".join(map(spelling, texts))
-        marks.append(hashlib.sha256(key.encode()).hexdigest()[:16])
-    return marks
 
 
 def training_fingerprints(models: Sequence[SeedModel]) -> list[ExplicitBitVect]:

@@ -1,13 +1,13 @@
 """Encoders fine-tuned for a table: it is read once, then any number of seeds are trained."""
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
 import numpy as np
 import torch
 from torch import Tensor, nn
-from transformers import PreTrainedModel, PreTrainedTokenizerFast
+from transformers import PreTrainedModel
 
 from exlm.errors import note
 from exlm.ops.loss import LossSum
@@ -25,19 +25,13 @@ from exlm.tasks.encoders.supervised import ShuffledBatches, train_best_epoch
 from exlm.tasks.labels.label_types import LABEL_TYPES, LabelType
 from exlm.tasks.results import RunResult
 from exlm.tasks.rows.datasets import load_labelled
-from exlm.tasks.rows.reading import TableTokens, TextReader, note_spelling, spelling_of
-from exlm.tasks.rows.splits import RowSplit
+from exlm.tasks.rows.reading import TextReader, note_spelling, spelling_of
 from exlm.tasks.tables.certainty import errors_to_keep, fit_temperature
 from exlm.tasks.tables.output_meaning import OutputMeaning, meaning_of
 from exlm.tasks.tables.scoring import LabelledPredictions
-from exlm.tasks.tables.settings import complete_config
-from exlm.tasks.tables.table_task import TableTask, prepare_table
-from exlm.tasks.tables.training_results import (
-    positive_or_one,
-    rows_to_predict,
-    task_to_save,
-    write_results,
-)
+from exlm.tasks.tables.seed_results import write_results
+from exlm.tasks.tables.table_config import infer_settings
+from exlm.tasks.tables.table_task import TableTask, deviations
 from exlm.tasks.tables.unit_table import load_unit_table
 
 DEFAULT_LENGTH = 512
@@ -45,54 +39,51 @@ DEFAULT_LENGTH = 512
 LARGEST_OFFSET = 10_000
 
 
-def read_table(encoder: EncoderSource, config: TaskConfig, device: str) -> TableTask:
-    """The labelled table of a config, read for an encoder that is trained on a device."""
-    tokenizer, max_length = load_encoder_tokenizer(
-        encoder.name, config.max_length or DEFAULT_LENGTH
-    )
-    if config.task_type and LABEL_TYPES[config.task_type].of_units:
-        table = load_unit_table(config, max_length)
-    else:
-        table = load_labelled(config)
-    complete = complete_config(config, table, remembered(load_config(encoder.name)))
-    if complete.molecules and complete.standardize == "none":
-        note_spelling(table.texts, config.dataset)
-    reader = TextReader(
-        tokenizer, max_length, complete.molecules, complete.standardize, config.on_invalid
-    )
-    checked, tokens = reader.read(table)
-    return prepare_table(
-        complete,
-        checked,
-        rows_to_split=table.usable,
-        spelling=spelling_of(tokenizer, complete.molecules, complete.standardize),
-        learn=EncoderLearner(encoder, tokenizer, max_length, tokens, device).learn,
-        earlier_run=encoder.earlier_run,
-    )
+class TableFinetuning(TableTask):
+    """Encoders that are fine-tuned for a labelled table.
 
+    The `LabelType` says what is learned of the labels. A `SavedTask` is kept with a model, with
+    what the training finds out; it tells `OutputMeaning` how to read its outputs."""
 
-@dataclass(frozen=True)
-class EncoderLearner:
-    """Fine-tunes encoders for a table, whose `tokens` the tokenizer made.
+    def __init__(self, encoder: EncoderSource, config: TaskConfig, device: str) -> None:
+        """Reads the table of a config for an encoder that is trained on a device."""
+        self.encoder = encoder
+        self.device = device
+        self.tokenizer, self.max_length = load_encoder_tokenizer(
+            encoder.name, config.max_length or DEFAULT_LENGTH
+        )
+        if config.task_type and LABEL_TYPES[config.task_type].of_units:
+            table = load_unit_table(config, self.max_length)
+        else:
+            table = load_labelled(config)
+        table_config = infer_settings(config, table, remembered(load_config(encoder.name)))
+        molecules = table_config.molecules
+        standardize = table_config.standardize
+        if molecules and standardize == "none":
+            note_spelling(table.texts, config.dataset)
+        reader = TextReader(
+            self.tokenizer, self.max_length, molecules, standardize, config.on_invalid
+        )
+        readable_table, self.tokens = reader.read(table)
+        super().__init__(
+            table_config,
+            readable_table,
+            rows_to_split=table.usable,
+            spelling=spelling_of(self.tokenizer, molecules, standardize),
+            earlier_run=encoder.earlier_run,
+        )
 
-    The `LabelType` says what is learned of the labels. A `SavedTask`, with what the training finds
-    out, is kept with a model; it tells `OutputMeaning` how to read its outputs."""
-
-    encoder: EncoderSource
-    tokenizer: PreTrainedTokenizerFast
-    max_length: int
-    tokens: TableTokens
-    device: str
-
-    def learn(
-        self, task: TableTask, split: RowSplit, run_dir: Path, hyper: FinetuneConfig, seed: int
-    ) -> RunResult:
-        """Trains with one seed and keeps the epoch that is best on valid (`Learn`)."""
+    def train_seed(self, run_dir: Path, hyper: FinetuneConfig, seed: int) -> RunResult:
+        """Trains with one seed and keeps the epoch that is best on valid."""
         torch.manual_seed(seed)
+        split = self.split_of(seed)
         train = split["train"]
         valid = split["valid"]
-        labels = task.table.labels
-        saved_task = self._task_to_learn(task, train)
+        labels = self.table.labels
+        saved_task = replace(self.saved_task(train), max_length=self.max_length)
+        if self.table.label_type.is_number:
+            mean = np.nanmean(labels[train], 0).tolist()
+            saved_task = replace(saved_task, mean=mean, std=deviations(labels[train]))
         meaning = meaning_of(saved_task)
         names = meaning.head_names
         model_settings = {
@@ -111,32 +102,26 @@ class EncoderLearner:
         best_epoch = train_best_epoch(
             network=network,
             loss=partial(training_loss, meaning.label_type),
-            batches=self._batches(meaning, labels, train, hyper, seed),
+            batches=self._batches(meaning, train, hyper, seed),
             run_dir=run_dir,
             hyper=hyper,
             score=validate,
-            metric=task.metric,
+            metric=self.metric,
             device=self.device,
         )
-        predicted_rows = task.table.usable & rows_to_predict(task.table, split)
-        outputs = meaning.outputs(tuned, self.tokens, np.flatnonzero(predicted_rows))
-        task_to_keep = task_after_training(network, meaning, outputs[valid], labels[valid])
-        network.config.task = task_to_keep.to_json()
+        predicted_rows = np.flatnonzero(self.table.usable & self.rows_to_predict(split))
+        outputs = meaning.outputs(tuned, self.tokens, predicted_rows)
+        finish_training(network, meaning, outputs[valid], labels[valid])
         save_model(run_dir, network, self.tokenizer)
         predictions = meaning.as_predictions(outputs)
         return {
             "best_epoch": best_epoch,
             "weight_files": {"model": weight_files(self.encoder.name)},
-            **write_results(task, split, saved_task, predictions, run_dir),
+            **write_results(self, split, saved_task, predictions, run_dir),
         }
 
     def _batches(
-        self,
-        meaning: OutputMeaning,
-        labels: np.ndarray,
-        rows: np.ndarray,
-        hyper: FinetuneConfig,
-        seed: int,
+        self, meaning: OutputMeaning, rows: np.ndarray, hyper: FinetuneConfig, seed: int
     ) -> ShuffledBatches:
         """Batches of the rows to train on, with their labels."""
         assert hyper.batch_size  # filled in before
@@ -147,37 +132,31 @@ class EncoderLearner:
             batch = pad(examples, self.tokenizer, meaning.padding_side)
             starts = None if unit_starts is None else unit_starts[rows_of_batch]
             length = batch["input_ids"].shape[1]
-            return batch | {"labels": meaning.targets(labels[rows_of_batch], starts, length)}
+            labels = self.table.labels[rows_of_batch]
+            return batch | {"labels": meaning.targets(labels, starts, length)}
 
         lengths = [len(example["input_ids"]) for example in self.tokens.examples]
         return ShuffledBatches(lengths, rows, hyper.batch_size, seed, collate)
 
-    def _task_to_learn(self, task: TableTask, train: np.ndarray) -> SavedTask:
-        """What a model keeps of the task before its training; of numbers also the mean and the
-        standard deviation [labels] in train."""
-        saved_task = replace(task_to_save(task, train), max_length=self.max_length)
-        if not task.table.label_type.is_number:
-            return saved_task
-        labels = task.table.labels[train]
-        std = positive_or_one(np.nanstd(labels, 0))
-        return replace(saved_task, mean=np.nanmean(labels, 0).tolist(), std=std.tolist())
 
-
-def task_after_training(
+def finish_training(
     network: PreTrainedModel, meaning: OutputMeaning, outputs: np.ndarray, labels: np.ndarray
-) -> SavedTask:
-    """What a trained network keeps of the task, whose outputs for the valid rows are [n, outputs]:
-    also the temperature of logits, or the scale of numbers as part of the network, and the errors
-    on valid."""
+) -> None:
+    """Lets a network, whose outputs for the valid rows are [n, outputs], keep what its training
+    found out: the errors on valid, the temperature of logits, or the scale of numbers as part of
+    the network."""
     label_type = meaning.label_type
     saved_task = meaning.saved_task
     if label_type.is_number or label_type.class_per_row:
         errors = label_type.errors(labels, meaning.as_predictions(outputs))
         saved_task = replace(saved_task, validation_errors=errors_to_keep(errors))
     if label_type.is_number:
-        return fold_label_scale(network, saved_task)
-    truths, logits = label_type.as_rows(labels, outputs)
-    return replace(saved_task, temperature=fit_temperature(label_type, logits, truths))
+        saved_task = fold_label_scale(network, saved_task)
+    else:
+        truths, logits = label_type.as_rows(labels, outputs)
+        temperature = fit_temperature(label_type, logits, truths)
+        saved_task = replace(saved_task, temperature=temperature)
+    network.config.task = saved_task.to_json()
 
 
 def fold_label_scale(network: PreTrainedModel, saved_task: SavedTask) -> SavedTask:
