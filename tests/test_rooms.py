@@ -13,7 +13,7 @@ ALLOWED = {  # what a room may import; the modules of the root count as rooms
     "errors": set(),
     "upgrades": set(),
     "identity": {"upgrades"},
-    "randomness": {"errors"},
+    "randomness": set(),
     "storage": {"errors", "identity", "upgrades"},
     "ops": set(),
     "model": {"ops", "errors", "identity"},

@@ -1,6 +1,7 @@
 """`exlm share`: a copy of a model without its data, which predicts the same."""
 
 import json
+import shutil
 from pathlib import Path
 
 import pandas as pd
@@ -9,6 +10,7 @@ import pytest
 from exlm import InputError
 from exlm.describe.on_disk import info, verify
 from exlm.integrations.share import share
+from exlm.storage.files import write_json
 from exlm.storage.manifest import MANIFEST
 from exlm.tasks.baseline import baseline
 from exlm.tasks.config import FinetuneConfig, TaskConfig
@@ -71,6 +73,23 @@ def test_a_copy_has_no_rows_and_no_folders(folder, shared):
     assert copied == of_model | {MANIFEST, "README.md", "results.json"}
     for path in shared.rglob("*.[jm]*"):
         assert "secret" not in path.read_text()
+
+
+def test_paths_that_are_not_here_lose_their_folders_too(folder, tmp_path):
+    """As those of a fine-tuning that was run in another folder."""
+    source = tmp_path / "tuned"
+    shutil.copytree(folder / "tuned", source)
+    report = json.loads((source / "results.json").read_text())
+    checksums = {"secret/train/a.csv": "1", "secret/test/a.csv": "2", "secret/b.csv": "3"}
+    for run in report["runs"]:
+        run["file_sha256"] = checksums
+        run["settings"]["task"] |= {"dataset": "secret/train/a.csv", "split": "file:secret/s.txt"}
+    write_json(source / "results.json", report)
+    copy = share(str(source), str(tmp_path / "copy"))
+    text = (copy / "results.json").read_text()
+    assert "secret" not in text and '"file:s.txt"' in text
+    shared_checksums = json.loads(text)["runs"][0]["file_sha256"]
+    assert shared_checksums == {"a.csv": "1", "a.csv (2)": "2", "b.csv": "3"}
 
 
 def test_a_copy_does_not_know_what_it_was_trained_on(folder, shared, capsys):

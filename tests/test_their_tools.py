@@ -301,6 +301,14 @@ def test_the_embedder_is_a_scikit_learn_transformer(model):
     assert list(table.columns) == list(names)
 
 
+def test_a_length_that_holds_no_text_is_refused(model, tmp_path):
+    (tmp_path / "a.smi").write_text("CCO\n")
+    with pytest.raises(InputError, match="max_length is -5; give at least 3"):
+        embed(model, str(tmp_path / "a.smi"), max_length=-5)
+    with pytest.raises(InputError, match="max_length is 0; give at least 3"):
+        Embedder(model, max_length=0).transform(["CCO"])
+
+
 def test_a_pickled_or_cloned_embedder_holds_the_path_alone(model):
     embedder = Embedder(model)
     vectors = embedder.transform(MOLECULES)

@@ -215,6 +215,20 @@ def test_pairs_have_no_distance_to_the_training(tuned, molecules, tmp_path):
         predict(str(copy), str(molecules / "table.csv"), distance=True)
 
 
+def test_texts_that_are_no_molecules_are_not_reduced(tuned, tmp_path, capsys):
+    copy = tmp_path / "copy"
+    shutil.copytree(tuned("binary") / "seed-0", copy)
+    config = json.loads((copy / "config.json").read_text())
+    config["task"]["standardize"] = "parent"
+    (copy / "config.json").write_text(json.dumps(config))
+    (copy / "manifest.json").unlink()
+    (tmp_path / "salt.csv").write_text("smiles\nCCO.CCN\n")
+    predict(str(copy), str(tmp_path / "salt.csv"), molecules=True)
+    assert "1 mixtures reduced" in capsys.readouterr().out
+    predict(str(copy), str(tmp_path / "salt.csv"), molecules=False)
+    assert "mixtures" not in capsys.readouterr().out
+
+
 def test_molecules_unlike_the_training_molecules_are_far(tuned, molecules, capsys):
     output = tuned("binary")
     trained = (output / "seed-0/train.smi").read_text().split()

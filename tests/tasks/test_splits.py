@@ -4,6 +4,7 @@ import gzip
 import hashlib
 import json
 import os
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -235,6 +236,19 @@ def test_a_split_has_usable_rows_only(table, tmp_path):
     assert as_lists(by_column) == {"train": [1, 2, 3, 4, 5, 6, 7, 8], "valid": [9], "test": [10]}
     drawn = split_usable("random", table, seed=1)
     assert sorted(np.concatenate(list(drawn.values()))) == list(range(1, 11))
+
+
+def test_rows_that_are_named_for_valid_are_not_replaced_by_others(table):
+    """Row 9, the only one of valid, cannot be read by the model."""
+    unreadable = replace(table, problems=[*table.problems[:9], "too long", *table.problems[10:]])
+    with pytest.raises(InputError, match="the valid part has no row that can be used"):
+        split_rows(
+            TaskConfig("a.csv", split="column:part"),
+            unreadable,
+            seed=0,
+            rows_to_split=table.usable,
+            groups=np.arange(len(table.texts)),
+        )
 
 
 def test_a_split_explains_what_it_cannot_do(table):

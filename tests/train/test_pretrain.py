@@ -287,6 +287,15 @@ def test_a_log_entry_has_the_time_before_an_interruption_too(monkeypatch, tmp_pa
     tracking.Tracker(log, state, STEPS).close()
 
 
+def test_only_the_last_line_of_a_log_may_be_cut_off(tmp_path):
+    log = tmp_path / "log.jsonl"
+    log.write_text('{"step": 1}\n{"step": 2}\n{"st')
+    assert read_log(log) == [{"step": 1}, {"step": 2}]
+    log.write_text('{"step": 1}\n{"st\n{"step": 3}\n')
+    with pytest.raises(InputError, match=r"log.jsonl is damaged: '\{\"st' is no entry of a log"):
+        read_log(log)
+
+
 def test_training_learns(whole):
     losses = [record["exlm_loss"] for record in curves(whole) if record["kind"] == "train"]
     assert losses[-1] < losses[0] - 0.15

@@ -1,6 +1,7 @@
 """Models to pass on, without the rows that they were trained on."""
 
 import shutil
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,9 @@ from exlm.storage.manifest import MANIFEST, new_directory
 from exlm.storage.models import check_model
 from exlm.storage.shipped import model_path
 from exlm.tasks.results import is_baseline, seed_directories
+
+# the settings of a task that are paths, wherever the copy is made
+SETTINGS_OF_FILES = ("dataset", "valid", "test", "data_dir", "split")
 
 
 def share(model: str, directory: str) -> Path:
@@ -72,9 +76,38 @@ def _files_of_model(folder: Path) -> list[Path]:
 
 
 def _without_folders(content: Any) -> Any:
-    """The content of a JSON file, with names of files in the place of their paths."""
-    if isinstance(content, dict):
-        return {without_folders(key): _without_folders(value) for key, value in content.items()}
+    """The content of `results.json`, with names of files in the place of their paths, also of
+    those that are not here."""
     if isinstance(content, list):
         return [_without_folders(entry) for entry in content]
-    return without_folders(content) if isinstance(content, str) else content
+    if not isinstance(content, dict):
+        return without_folders(content) if isinstance(content, str) else content
+    shared = {}
+    for key, value in content.items():
+        if key == "file_sha256":
+            shared[key] = _by_name(value)
+        elif key in SETTINGS_OF_FILES and isinstance(value, str):
+            shared[key] = _without_folder(value)
+        else:
+            shared[key] = _without_folders(value)
+    return shared
+
+
+def _without_folder(path: str) -> str:
+    """The name of a file of data, also behind `file:`; other ways to split stay."""
+    kind, colon, name = path.partition(":")
+    if colon and kind != "file":
+        return path
+    return f"{kind}:{Path(name).name}" if colon else Path(path).name
+
+
+def _by_name(checksums: dict[str, str]) -> dict[str, str]:
+    """Checksums of files by their names. Several files of one name have a number behind it."""
+    counts = Counter[str]()
+    by_name = {}
+    for path, checksum in checksums.items():
+        name = Path(path).name
+        counts[name] += 1
+        number = "" if counts[name] == 1 else f" ({counts[name]})"
+        by_name[f"{name}{number}"] = checksum
+    return by_name

@@ -15,7 +15,7 @@ from exlm.data.frames import FileRows
 from exlm.data.records import HALF_CHARACTER, HALF_CHARACTER_PROBLEM
 from exlm.errors import InputError
 from exlm.model.modeling_exlm import ExLMModel, Pooling
-from exlm.storage.models import check_model, load_model, longest_text, weight_hash
+from exlm.storage.models import check_model, load_model, weight_hash
 from exlm.tasks.embed import embeddings
 from exlm.tasks.encoders.saved_task import remembered
 from exlm.tasks.rows.reading import ReadOptions, note_spelling, reader_for
@@ -97,7 +97,7 @@ class Embedder(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator)
         reader = reader_for(
             table,
             tokenizer,
-            self.max_length or longest_text(tokenizer),
+            self.max_length,
             remembered(network.config),
             self.standardize,
             ReadOptions(molecules=self.molecules),

@@ -114,11 +114,14 @@ def read_log(path: Path) -> list[dict[str, Any]]:
     """The entries of a log, a line of JSON each; a last line cut off by a crash is ignored. [] if
     there is no such file. InputError for another line that is no entry."""
     entries: list[dict[str, Any]] = []
-    for line in path.read_text(encoding="utf-8").splitlines() if path.exists() else []:
+    lines = path.read_text(encoding="utf-8").splitlines() if path.exists() else []
+    for number, line in enumerate(lines, 1):
         try:
             entry = json.loads(line)
         except json.JSONDecodeError:
-            break
+            if number == len(lines):
+                break
+            entry = None
         if not isinstance(entry, dict) or "step" not in entry:
             raise InputError(f"{path} is damaged: {line[:80]!r} is no entry of a log; remove it")
         entries.append(entry)

@@ -14,7 +14,7 @@ from exlm.data.chemistry import Standardize
 from exlm.data.delimited import TableLayout
 from exlm.errors import note
 from exlm.model.modeling_exlm import ExLMModel, Pooling
-from exlm.storage.models import load_model, longest_text, weight_hash
+from exlm.storage.models import load_model, weight_hash
 from exlm.tasks.encoders.inference import batch_outputs
 from exlm.tasks.encoders.saved_task import ModelTexts, remembered
 from exlm.tasks.rows.reading import ReadOptions, TableTokens, note_spelling, reader_for
@@ -62,7 +62,6 @@ def embed(
     _note_pairs(first_rows, pair_column, model_texts)
     text_column = read_options.text_column or model_texts.text_column_in(first_rows.frame, input)
     first = unlabelled_table(first_rows, input, text_column, pair_column)
-    max_length = max_length or longest_text(tokenizer)
     reader = reader_for(first, tokenizer, max_length, model_texts, standardize, read_options)
     if reader.molecules and reader.standardize == "none":
         note_spelling(first.texts, input)
@@ -80,7 +79,7 @@ def embed(
         "model": model,
         "pooling": pooling,
         "layers": layers,
-        "max_length": max_length,
+        "max_length": reader.max_length,
         "options": {**options, "pair_column": pair_column, "standardize": standardize},
         "weights": weight_hash(model),
     }

@@ -32,11 +32,14 @@ from exlm.data.rows import (
     row_problems,
 )
 from exlm.data.tokenization import alphabet_name
-from exlm.errors import check_choices
+from exlm.errors import InputError, check_choices
+from exlm.storage.models import longest_text
 from exlm.tasks.encoders.inference import Tokens
 from exlm.tasks.encoders.saved_task import ModelTexts
 from exlm.tasks.rows.table import TextTable
 from exlm.tasks.rows.texts import first_of_each
+
+SHORTEST_LENGTH = 3  # of texts in tokens: one between two special ones
 
 
 @dataclass(frozen=True)
@@ -174,16 +177,23 @@ class TextReader:
 def reader_for(
     first: TextTable,
     tokenizer: PreTrainedTokenizerFast,
-    max_length: int,
+    max_length: int | None,
     model_texts: ModelTexts,
     standardize: Standardize | None,
     options: ReadOptions,
 ) -> TextReader:
     """What reads a table for a model. If it is not known whether texts are molecules, the `first`
-    rows decide; without `standardize`, molecules are rewritten as in the model's training."""
+    rows decide; without `standardize`, molecules are rewritten as in the model's training; without
+    `max_length`, the longest text is the model's. InputError for a `max_length` below 3."""
+    if max_length is None:
+        max_length = longest_text(tokenizer)
+    if max_length < SHORTEST_LENGTH:
+        raise InputError(
+            f"max_length is {max_length}; give at least {SHORTEST_LENGTH}, or leave it out"
+        )
     molecules = decide_molecules(first.texts, options.molecules, model_texts.molecules)
-    standardize = standardize or model_texts.standardize
-    return TextReader(tokenizer, max_length, molecules, standardize, options.on_invalid)
+    form = (standardize or model_texts.standardize) if molecules else "none"
+    return TextReader(tokenizer, max_length, molecules, form, options.on_invalid)
 
 
 def note_spelling(texts: Sequence[str], path: str) -> None:

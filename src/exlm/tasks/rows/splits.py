@@ -71,25 +71,26 @@ def split_rows(
 ) -> RowSplit:
     """The split that a seed is trained on: the `rows_to_split` by part, as the setting `split`
     says, without those that cannot be used. Computed parts keep each of the `groups` together. If
-    there is no valid part, a tenth of train becomes valid. Of train, `train_rows` rows are sampled
-    if the config has this setting. InputError if a part is empty."""
+    no row was meant for valid, a tenth of train becomes valid. Of train, `train_rows` rows are
+    sampled if the config has this setting. InputError if a part is empty."""
     numbers = np.flatnonzero(rows_to_split)
     split = split_by_user(config, table)
+    has_valid = table.parts is not None and "valid" in table.parts
     if split is not None:
+        has_valid = has_valid or len(split["valid"]) > 0
         split = {part: np.intersect1d(rows, numbers) for part, rows in split.items()}
     elif config.split == "scaffold":
         split = scaffold_split(table.texts, numbers, groups)
     else:
         split = random_split(numbers, FRACTIONS, seed=seed, groups=groups)
     split = {part: rows[table.usable[rows]] for part, rows in split.items()}
-    has_valid_file = table.parts is not None and "valid" in table.parts
-    if not len(split["valid"]) and not has_valid_file:
+    if not len(split["valid"]) and not has_valid:
         split |= random_split(split["train"], (0.9, 0.1), seed=seed, groups=groups)
     for part, rows in split.items():
         if not len(rows):
             raise InputError(
                 f"{config.dataset}: the {part} part has no row that can be used; "
-                "look at its texts and labels, or use another split"
+                "look at its texts and labels, give more rows, or use another split"
             )
     train = split["train"]
     if config.train_rows is not None:

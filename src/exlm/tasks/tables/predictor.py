@@ -113,7 +113,8 @@ class TablePredictor:
         in_training = self._training_texts.rows_in(table)
         columns = self.meaning.columns(list(by_model.values()), table)
         means = np.mean(list(by_model.values()), 0)
-        counts = table.counts("predicted", self.saved_task.standardize)
+        form = self.saved_task.standardize if self.molecules else "none"
+        counts = table.counts("predicted", form)
         if self.margins:
             columns |= self.meaning.interval_columns(means, self.margins[ENSEMBLE])
         if self.options.distance:
