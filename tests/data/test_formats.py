@@ -501,7 +501,7 @@ def test_sentences_of_conll_files(tmp_path):
     frame = read_frame(write(tmp_path / "a.conll", content))
     assert frame["tokens"].tolist() == [["EU", "rejects"], ["foo"], ["#", "hit"]]
     assert frame["tags"][0] == ["B-ORG", "O"] and frame["column 2"][2] == ["NN", "VB"]
-    frame, problems = read_file(
+    frame, problems, _ = read_file(
         write(tmp_path / "b.conll", "New York\tO\nis\tO\n\na\tO\tx\nb\tO\n")
     )
     assert frame["tokens"][0] == ["New York", "is"]
@@ -697,7 +697,7 @@ def test_cells_of_one_name_in_a_row_of_json_or_a_structure_are_refused(tmp_path)
 @pytest.mark.parametrize("name", ["a.csv", "a.tsv"])
 def test_semicolons_divide_rows_of_unlike_numbers_of_cells(tmp_path, name):
     path = write(tmp_path / name, "smiles;y;z\nCCO;1\nCC;1;2\nC;5;6;7\nN;8\n")
-    frame, problems = read_file(path)
+    frame, problems, _ = read_file(path)
     assert frame.to_dict("list") == {
         "smiles": ["CCO", "CC", "C", "N"],
         "y": ["1", "1", "5", "8"],
@@ -809,6 +809,28 @@ def test_a_csv_file_has_the_semicolons_and_the_decimal_sign_of_its_input(
     assert read_frame(target).astype(str).equals(table.assign(score=expected).astype(str))
     has_note = "out.csv has semicolons between its cells" in capsys.readouterr().err
     assert has_note == (decimal == ".")
+
+
+@pytest.mark.parametrize(
+    ("content", "label_columns", "decimal", "note"),
+    [
+        ("smiles;y\nC;5,1E-01\nCC;2E-2\n", ["y"], ",", ""),
+        ("smiles;y;z\nC;2,14;1.000\nCC;2,04;2.001\n", ["y"], ",", ""),  # a point of thousands
+        ("smiles;y;z\nC;2,14;0.5\nCC;2,04;0.75\n", ["y"], ",", ""),
+        ("smiles;y;z\nC;2,14;0.5\nCC;2,04;0.75\n", ["z"], ".", "commas, such as '2,14'"),
+        ("smiles;y;z\nC;2,14;5\nCC;2,04;7\n", ["z"], ",", ""),
+        ("smiles;y\n" + "C;1\n" * 30 + "C;2,5\n", ["y"], ",", ""),
+        ("smiles;z\nC;0.5\n", ["y"], ".", "choose the point in a program that expects"),
+    ],
+)
+def test_new_numbers_have_the_mark_of_the_labels_or_else_of_the_other_columns(
+    tmp_path, capsys, content, label_columns, decimal, note
+):
+    path = write(tmp_path / "a.csv", content)
+    layout = output_layout(path, True, tmp_path / "out.csv", label_columns)
+    message = capsys.readouterr().err
+    assert (layout.separator, layout.decimal) == (";", decimal)
+    assert note in message and bool(note) == bool(message)
 
 
 def test_a_table_for_pandas_has_tabs_in_tsv_whatever_the_input_has(tmp_path):

@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from exlm.data.columns import check_different, listed
-from exlm.data.delimited import AS_PROGRAMS_WRITE, TableLayout
+from exlm.data.delimited import AS_PROGRAMS_WRITE, TableLayout, find_layout
 from exlm.data.files import note_once, read_errors
 from exlm.data.formats import DataFile, Record, data_files
 from exlm.data.records import READERS
@@ -31,6 +31,8 @@ class FileRows(NamedTuple):
 
     frame: pd.DataFrame
     problems: Mapping[Any, str] = {}  # why, by the row's entry in the index of the frame
+    # what divides the cells of a text, by the part that a file is, "" for a single file
+    separators: Mapping[str, str] = {}
 
     @property
     def problems_of_rows(self) -> list[str]:
@@ -66,6 +68,9 @@ def read_frames(
     first_problem = ""
     any_usable = False
     with read_errors(file.name):
+        separators = {}
+        if file.format in ("csv", "tsv"):
+            separators = {"": find_layout(file).separator}
         if file.format == "parquet":
             frames = _parquet_frames(file.name, rows)
         else:
@@ -76,7 +81,7 @@ def read_frames(
             any_usable = any_usable or len(problems) < len(rows_of_frame.frame)
             if file.format not in FORMATS_WITH_TYPES:
                 rows_of_frame = rows_of_frame._replace(frame=rows_of_frame.frame.fillna(""))
-            yield rows_of_frame
+            yield rows_of_frame._replace(separators=separators)
     if first_problem and not any_usable:
         raise InputError(
             f"{file.name}: no row can be used, the first: {first_problem}; "
