@@ -451,6 +451,51 @@ def test_cells_that_a_format_cannot_hold_are_named(tmp_path):
     assert not (tmp_path / "a.xlsx").exists()
 
 
+@pytest.mark.parametrize("ending", [".csv", ".xlsx"])
+def test_the_column_that_a_file_cannot_hold_is_named(tmp_path, ending):
+    frame = pd.DataFrame({"a": [1], "bytes": [b"\xff"], "b": ["x"]})
+    with pytest.raises(InputError, match="cannot hold a column of the table, 'bytes': 'utf-8'"):
+        write_frame(frame, tmp_path / f"a{ending}")
+    with pytest.raises(InputError, match="cannot hold a column of the table, 'y': Out of range"):
+        write_frame(pd.DataFrame({"a": [1.0], "y": [np.inf]}), tmp_path / "a.jsonl")
+
+
+def test_empty_rows_at_the_end_of_a_workbook_are_left_out_though_a_cell_has_a_space(tmp_path):
+    frame = pd.DataFrame({"smiles": ["CC", "", "CO", "", "", " "], "y": [1, "", 0, "", " ", ""]})
+    frame.to_excel(tmp_path / "a.xlsx", index=False)
+    assert read_frame(tmp_path / "a.xlsx")["smiles"].tolist() == ["CC", "", "CO"]
+
+
+def test_zeros_that_a_format_puts_in_front_of_numbers_are_said(tmp_path, capsys):
+    book = pytest.importorskip("openpyxl").Workbook()
+    for row in (["id", "smiles"], [1234567, "C"], [579, "CC"]):
+        book.active.append(row)
+    for row in (2, 3):
+        book.active.cell(row, 1).number_format = "0000000"
+    book.save(tmp_path / "a.xlsx")
+    assert read_frame(tmp_path / "a.xlsx")["id"].tolist() == [1234567, 579]
+    assert "zeros in front of numbers, as in A3, by the format 0000000" in capsys.readouterr().err
+    book.active["A3"].number_format = "General"
+    book.save(tmp_path / "b.xlsx")
+    read_frame(tmp_path / "b.xlsx")
+    assert not capsys.readouterr().err
+
+
+def test_a_title_above_the_names_of_columns_is_named(tmp_path):
+    rows_of_sheet = [["Lab X report", "", ""], ["id", "smiles", "y"], ["1", "CC", "2"]]
+    pd.DataFrame(rows_of_sheet).to_excel(tmp_path / "a.xlsx", index=False, header=False)
+    with pytest.raises(InputError, match="Lab X report, Unnamed: 1.* if it is a title, delete"):
+        rows(str(tmp_path / "a.xlsx"))
+    with pytest.raises(InputError, match="no column 'smiles'; it has: .* if it is a title, delete"):
+        choose_column(read_frame(tmp_path / "a.xlsx").columns, "smiles", "a.xlsx")
+
+
+@pytest.mark.parametrize("encoding", ["utf-16-le", "utf-16-be"])
+def test_utf_16_without_a_mark_is_read(tmp_path, encoding):
+    (tmp_path / "a.csv").write_bytes("smiles;név\nCC;ő\n".encode(encoding))
+    assert read_frame(tmp_path / "a.csv").to_dict("list") == {"smiles": ["CC"], "név": ["ő"]}
+
+
 def test_pipes_between_cells(tmp_path):
     frame = read_frame(write(tmp_path / "a.csv", "answer|topic\ngood, but|price\nbad|other\n"))
     assert frame["topic"].tolist() == ["price", "other"]
