@@ -451,6 +451,51 @@ def test_cells_that_a_format_cannot_hold_are_named(tmp_path):
     assert not (tmp_path / "a.xlsx").exists()
 
 
+@pytest.mark.parametrize("ending", [".csv", ".xlsx"])
+def test_the_column_that_a_file_cannot_hold_is_named(tmp_path, ending):
+    frame = pd.DataFrame({"a": [1], "bytes": [b"\xff"], "b": ["x"]})
+    with pytest.raises(InputError, match="cannot hold a column of the table, 'bytes': 'utf-8'"):
+        write_frame(frame, tmp_path / f"a{ending}")
+    with pytest.raises(InputError, match="cannot hold a column of the table, 'y': Out of range"):
+        write_frame(pd.DataFrame({"a": [1.0], "y": [np.inf]}), tmp_path / "a.jsonl")
+
+
+def test_empty_rows_at_the_end_of_a_workbook_are_left_out_though_a_cell_has_a_space(tmp_path):
+    frame = pd.DataFrame({"smiles": ["CC", "", "CO", "", "", " "], "y": [1, "", 0, "", " ", ""]})
+    frame.to_excel(tmp_path / "a.xlsx", index=False)
+    assert read_frame(tmp_path / "a.xlsx")["smiles"].tolist() == ["CC", "", "CO"]
+
+
+def test_zeros_that_a_format_puts_in_front_of_numbers_are_said(tmp_path, capsys):
+    book = pytest.importorskip("openpyxl").Workbook()
+    for row in (["id", "smiles"], [1234567, "C"], [579, "CC"]):
+        book.active.append(row)
+    for row in (2, 3):
+        book.active.cell(row, 1).number_format = "0000000"
+    book.save(tmp_path / "a.xlsx")
+    assert read_frame(tmp_path / "a.xlsx")["id"].tolist() == [1234567, 579]
+    assert "zeros in front of numbers, as in A3, by the format 0000000" in capsys.readouterr().err
+    book.active["A3"].number_format = "General"
+    book.save(tmp_path / "b.xlsx")
+    read_frame(tmp_path / "b.xlsx")
+    assert not capsys.readouterr().err
+
+
+def test_a_title_above_the_names_of_columns_is_named(tmp_path):
+    rows_of_sheet = [["Lab X report", "", ""], ["id", "smiles", "y"], ["1", "CC", "2"]]
+    pd.DataFrame(rows_of_sheet).to_excel(tmp_path / "a.xlsx", index=False, header=False)
+    with pytest.raises(InputError, match="Lab X report, Unnamed: 1.* if it is a title, delete"):
+        rows(str(tmp_path / "a.xlsx"))
+    with pytest.raises(InputError, match="no column 'smiles'; it has: .* if it is a title, delete"):
+        choose_column(read_frame(tmp_path / "a.xlsx").columns, "smiles", "a.xlsx")
+
+
+@pytest.mark.parametrize("encoding", ["utf-16-le", "utf-16-be"])
+def test_utf_16_without_a_mark_is_read(tmp_path, encoding):
+    (tmp_path / "a.csv").write_bytes("smiles;név\nCC;ő\n".encode(encoding))
+    assert read_frame(tmp_path / "a.csv").to_dict("list") == {"smiles": ["CC"], "név": ["ő"]}
+
+
 def test_pipes_between_cells(tmp_path):
     frame = read_frame(write(tmp_path / "a.csv", "answer|topic\ngood, but|price\nbad|other\n"))
     assert frame["topic"].tolist() == ["price", "other"]
@@ -501,7 +546,7 @@ def test_sentences_of_conll_files(tmp_path):
     frame = read_frame(write(tmp_path / "a.conll", content))
     assert frame["tokens"].tolist() == [["EU", "rejects"], ["foo"], ["#", "hit"]]
     assert frame["tags"][0] == ["B-ORG", "O"] and frame["column 2"][2] == ["NN", "VB"]
-    frame, problems = read_file(
+    frame, problems, _ = read_file(
         write(tmp_path / "b.conll", "New York\tO\nis\tO\n\na\tO\tx\nb\tO\n")
     )
     assert frame["tokens"][0] == ["New York", "is"]
@@ -697,7 +742,7 @@ def test_cells_of_one_name_in_a_row_of_json_or_a_structure_are_refused(tmp_path)
 @pytest.mark.parametrize("name", ["a.csv", "a.tsv"])
 def test_semicolons_divide_rows_of_unlike_numbers_of_cells(tmp_path, name):
     path = write(tmp_path / name, "smiles;y;z\nCCO;1\nCC;1;2\nC;5;6;7\nN;8\n")
-    frame, problems = read_file(path)
+    frame, problems, _ = read_file(path)
     assert frame.to_dict("list") == {
         "smiles": ["CCO", "CC", "C", "N"],
         "y": ["1", "1", "5", "8"],
@@ -809,6 +854,28 @@ def test_a_csv_file_has_the_semicolons_and_the_decimal_sign_of_its_input(
     assert read_frame(target).astype(str).equals(table.assign(score=expected).astype(str))
     has_note = "out.csv has semicolons between its cells" in capsys.readouterr().err
     assert has_note == (decimal == ".")
+
+
+@pytest.mark.parametrize(
+    ("content", "label_columns", "decimal", "note"),
+    [
+        ("smiles;y\nC;5,1E-01\nCC;2E-2\n", ["y"], ",", ""),
+        ("smiles;y;z\nC;2,14;1.000\nCC;2,04;2.001\n", ["y"], ",", ""),  # a point of thousands
+        ("smiles;y;z\nC;2,14;0.5\nCC;2,04;0.75\n", ["y"], ",", ""),
+        ("smiles;y;z\nC;2,14;0.5\nCC;2,04;0.75\n", ["z"], ".", "commas, such as '2,14'"),
+        ("smiles;y;z\nC;2,14;5\nCC;2,04;7\n", ["z"], ",", ""),
+        ("smiles;y\n" + "C;1\n" * 30 + "C;2,5\n", ["y"], ",", ""),
+        ("smiles;z\nC;0.5\n", ["y"], ".", "choose the point in a program that expects"),
+    ],
+)
+def test_new_numbers_have_the_mark_of_the_labels_or_else_of_the_other_columns(
+    tmp_path, capsys, content, label_columns, decimal, note
+):
+    path = write(tmp_path / "a.csv", content)
+    layout = output_layout(path, True, tmp_path / "out.csv", label_columns)
+    message = capsys.readouterr().err
+    assert (layout.separator, layout.decimal) == (";", decimal)
+    assert note in message and bool(note) == bool(message)
 
 
 def test_a_table_for_pandas_has_tabs_in_tsv_whatever_the_input_has(tmp_path):

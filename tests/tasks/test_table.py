@@ -15,6 +15,7 @@ from rdkit import Chem
 
 from exlm.data.chemistry import are_molecules, contradiction, molecule_problem, standardize
 from exlm.data.columns import match_columns
+from exlm.data.decimals import doubtful_points
 from exlm.data.formats import data_files
 from exlm.data.frames import FileRows, read_file, read_whole, write_frame
 from exlm.data.tokenization import train_text_tokenizer
@@ -299,7 +300,7 @@ def test_between_tabs_quotes_are_text_and_bad_rows_are_not_used(tmp_path):
     path = write(
         tmp_path / "a.tsv", 'text\ty\n"so, he\t1\nsaid" she\t0\nx\nq\t1\t2\nz\t1\n\t\t\na\n\n'
     )
-    frame, problems = read_file(path)
+    frame, problems, _ = read_file(path)
     assert frame["text"].tolist() == ['"so, he', 'said" she', "x", "q", "z", "", "a"]
     assert list(problems) == [3, 5]
     table = load_table(path, None, ["y"])
@@ -612,6 +613,66 @@ def test_numbers_that_can_be_read_in_two_ways_are_no_classes(cells):
     ).class_names == sorted(cells)
 
 
+DOUBTFUL = "smiles;y;z\nC;{};{}\nCC;{};{}\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "ending", "message"),
+    [
+        (DOUBTFUL.format("1.000", "2,1", "2.037", "2"), ".csv", "row 1: '1.000' .* write 1000, or"),
+        (DOUBTFUL.format("300", "1", "1.250", "2"), ".csv", r"row 2: '1.250' .* decimals, 1\.2500"),
+        (DOUBTFUL.format("12,5", "1", "1.250", "2"), ".csv", "row 2: '1.250' .* decimals, 1,2500"),
+        ("smiles\ty\tz\nC\t1.000\t2,1\nCC\t2\t3\n", ".tsv", "row 1: '1.000' can be read in"),
+        (
+            DOUBTFUL.format("2.14", "1", "2,04", "2"),
+            ".csv",
+            "row 2: '2,04' .* has decimal commas, as in '2,04', and decimal points, as in '2.14'",
+        ),
+    ],
+)
+def test_a_point_that_may_stand_between_thousands_is_refused(tmp_path, text, ending, message):
+    path = write(tmp_path / f"a{ending}", text)
+    with pytest.raises(InputError, match=f"column 'y', {message}"):
+        load_table(path, None, ["y"])
+
+
+@pytest.mark.parametrize(
+    ("text", "ending", "numbers"),
+    [
+        ('smiles,y,z\nC,1.000,"2,1"\nCC,2.037,"3,5"\n', ".csv", [1, 2.037]),
+        (DOUBTFUL.format("1.000", "2,1", "0.25", "2"), ".csv", [1, 0.25]),
+        (DOUBTFUL.format("1.000", "2.1", "2.037", "2"), ".csv", [1, 2.037]),
+        (DOUBTFUL.format("1.0000", "2,1", "2.037", "2"), ".csv", [1, 2.037]),
+        (DOUBTFUL.format("1.250e1", "2,1", "2", "2"), ".csv", [12.5, 2]),
+        ("smiles\ty\nC\t1.000\nCC\t2.037\n", ".tsv", [1, 2.037]),
+        ('{"smiles": "C", "y": "1.000"}\n{"smiles": "CC", "y": 2.037}\n', ".jsonl", [1, 2.037]),
+    ],
+)
+def test_a_point_that_stands_before_decimals_for_sure_is_read(tmp_path, text, ending, numbers):
+    path = write(tmp_path / f"a{ending}", text)
+    table = load_table(path, None, ["y"], task_type="regression")
+    assert table.labels[:, 0].tolist() == numbers
+
+
+def test_every_file_says_by_itself_whether_its_points_may_stand_between_thousands(tmp_path):
+    paths = {
+        "train": write(tmp_path / "a.csv", "smiles,y\nC,1.000\nCC,2.037\n"),
+        "valid": write(tmp_path / "b.csv", "smiles;y\nCO;1.000\nCCO;2.037\n"),
+    }
+    files = {part: read_file(path) for part, path in paths.items()}
+    with pytest.raises(InputError, match="valid row 1: '1.000' can be read in several ways"):
+        make_table(files, "a.csv", None, ["y"])
+
+
+def test_labels_whose_point_is_in_doubt_are_no_measured_values_of_a_prediction(tmp_path):
+    frame = pd.DataFrame({"y": ["1.000", "2.037"]})
+    is_doubtful = doubtful_points(frame, frame, {"": ";"})
+    labels = read_labels(
+        frame, "t.csv", "regression", None, skip_unknown=True, is_doubtful=is_doubtful
+    )
+    assert labels.unknown_rows == 2 and np.isnan(labels.values).all()
+
+
 def test_one_odd_word_of_several_labels_costs_its_cell_alone(capsys):
     frame = pd.DataFrame({"text": ["a", "b"], "x": ["T", "F"], "y": ["maybe", "T"]})
     labels = read_labels(frame[["x", "y"]], "t.csv", "multilabel", None, skip_unknown=True)
@@ -629,7 +690,8 @@ def test_words_of_several_ways_to_say_yes_are_said(tmp_path, capsys):
 
 def test_a_bound_among_decimal_commas_is_the_cell_that_is_named():
     frame = pd.DataFrame({"text": ["a"] * 3, "y": ["1,29", "3,5", ">2,30"]})
-    with pytest.raises(InputError, match="row 3: '>2,30' is more than a number"):
+    message = "row 3: '>2,30' is more than a number.* a bound .* leave its cell empty"
+    with pytest.raises(InputError, match=message):
         make_table(FileRows(frame), "a.csv", None, ["y"], task_type="regression")
 
 

@@ -3,6 +3,6 @@
 1. `files.py`: the lines of a file, plain or compressed, and of standard input;
 2. `formats.py`: which file is read, and which format it has (`DataFile`);
 3. `records.py`: a record for each row (of CSV and TSV in `delimited.py`, of sentences in
-   `conll.py`);
+   `conll.py`); `decimals.py` tells which mark stands before the decimals of texts;
 4. `frames.py`: frames of records (`read_frames`); `columns.py` finds their columns by name;
 5. `inputs.py`: the texts in these frames, for `prepare`. Labelled tables are in `tasks/rows`."""

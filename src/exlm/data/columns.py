@@ -51,6 +51,7 @@ def choose_column(columns: Iterable[str], text_column: str | None, where: str) -
     raise InputError(
         f"{where}: cannot tell the text column; set text_column to one of: "
         f"{listed(candidates or columns)} (and pair_column, if there are two texts)"
+        f"{_advice_on_title(columns)}"
     )
 
 
@@ -106,8 +107,8 @@ def check_header(columns: Iterable[Any], where: object) -> None:
         if looks_like_data(name):
             raise InputError(
                 f"{where} seems to have no header line, as its first line has {name[:80]!r}; "
-                "add --header false (fine-tuning: --task.header false); "
-                "columns are called column 1, column 2, ..."
+                "add --header false (fine-tuning: --task.header false), and columns are called "
+                "column 1, column 2, ..., or delete the line if it is a title"
             )
 
 
@@ -126,7 +127,19 @@ def check_columns(columns: Iterable[Any], where: object, *names: str | None) -> 
     for name in names:
         if name is not None and name not in columns:
             check_header(columns, where)
-            raise InputError(f"{where}: no column {name!r}; it has: {listed(columns)}")
+            raise InputError(
+                f"{where}: no column {name!r}; it has: {listed(columns)}{_advice_on_title(columns)}"
+            )
+
+
+def _advice_on_title(columns: Iterable[Any]) -> str:
+    """What to do if the first line of a table has no name for some of its columns, as a title."""
+    if any(re.fullmatch(r"Unnamed: [1-9]\d*", str(column)) for column in columns):
+        return (
+            "; the first line has no names for the columns called Unnamed: if it is a title, "
+            "delete the lines above the names"
+        )
+    return ""
 
 
 def match_columns(names: Sequence[str], columns: Iterable[Any]) -> list[Any]:

@@ -1,5 +1,5 @@
 """Records of texts with cells between separators, as .csv and .tsv files are; and what divides the
-cells, where the header line is, and what the decimal sign is."""
+cells, and where the header line is."""
 
 import csv
 import re
@@ -15,8 +15,6 @@ from exlm.errors import InputError
 SEPARATORS = {",": "commas", ";": "semicolons", "\t": "tabs", "|": "bars"}
 # A header line as R writes it with its usual separator
 NAMES_BETWEEN_SPACES = re.compile(r'"[^"]*"( "[^"]*")+')
-DECIMAL_COMMA = re.compile(r"-?(\d+|\d{1,3}(\.\d{3})+),\d+%?")
-DECIMAL_POINT = re.compile(r"-?\d+\.\d+%?")
 
 
 class TableLayout(NamedTuple):
@@ -24,8 +22,7 @@ class TableLayout(NamedTuple):
 
     separator: str = ","
     lines_above: int = 0  # lines above the table that are not blank
-    # A comma if numbers have one, and none has a point. Only cells between semicolons can tell.
-    decimal: str = "."
+    decimal: str = "."  # the mark before the decimals of numbers that are written
 
 
 AS_PROGRAMS_WRITE = TableLayout()
@@ -147,16 +144,7 @@ def find_layout(file: DataFile) -> TableLayout:
         )
     if file.has_names and table:
         _check_header_line(file.name, table[0], counts, separator)
-    return TableLayout(separator, lines_above, _decimal_sign(table, separator))
-
-
-def _decimal_sign(lines: list[str], separator: str) -> str:
-    if separator != ";":
-        return "."
-    cells = list(chain.from_iterable(csv.reader(lines, delimiter=separator)))
-    has_commas = any(map(DECIMAL_COMMA.fullmatch, cells))
-    has_points = any(map(DECIMAL_POINT.fullmatch, cells))
-    return "," if has_commas and not has_points else "."
+    return TableLayout(separator, lines_above)
 
 
 def _separator(counts: dict[str, list[int]], file: DataFile) -> str:

@@ -61,8 +61,8 @@ def read_errors(name: str | Path) -> Iterator[None]:
 
 
 def open_text(name: str | Path, newline: str = "") -> TextIO:
-    """A UTF-8 file, or a UTF-16 file that begins with a mark of it, plain or compressed as its name
-    says (COMPRESSIONS). Damage raises one of READ_ERRORS."""
+    """A UTF-8 or UTF-16 file, plain or compressed as its name says (COMPRESSIONS). UTF-16 begins
+    with a mark of it, or with two ASCII characters. Damage raises one of READ_ERRORS."""
     path = str(path_of(name))
     suffix = Path(name).suffix.lower()
     if suffix == ".zst":
@@ -72,8 +72,15 @@ def open_text(name: str | Path, newline: str = "") -> TextIO:
         openers: dict[str, Any] = {".gz": gzip.open, ".xz": lzma.open}
         stream = openers.get(suffix, open)(path, "rb")
     file = io.BufferedReader(stream)
-    is_utf16 = file.peek(2)[:2] in (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
-    return io.TextIOWrapper(file, "utf-16" if is_utf16 else "utf-8-sig", newline=newline)
+    start = file.peek(4)[:4]
+    encoding = "utf-8-sig"
+    if start[:2] in (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE):
+        encoding = "utf-16"
+    elif start[1::2] == b"\0\0":
+        encoding = "utf-16-le"
+    elif start[::2] == b"\0\0":
+        encoding = "utf-16-be"
+    return io.TextIOWrapper(file, encoding, newline=newline)
 
 
 def text_lines(name: str) -> Iterator[str]:

@@ -2,9 +2,10 @@
 
 import csv
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from itertools import islice
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
@@ -13,7 +14,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from exlm.data.columns import check_different, listed
-from exlm.data.delimited import AS_PROGRAMS_WRITE, TableLayout
+from exlm.data.delimited import AS_PROGRAMS_WRITE, TableLayout, find_layout
 from exlm.data.files import note_once, read_errors
 from exlm.data.formats import DataFile, Record, data_files
 from exlm.data.records import READERS
@@ -23,6 +24,7 @@ from exlm.storage.files import check_suffix, replacing, sync
 FORMATS_WITH_TYPES = ("parquet", "jsonl")  # in which a missing cell is no empty text
 LONGEST_CELL = 32767  # characters in a cell of a workbook
 ENDINGS = (".csv", ".tsv", ".jsonl", ".parquet", ".xlsx")  # of tables that are written
+CANNOT_HOLD = (ValueError, TypeError, OverflowError)  # what writing such cells raises
 CONTROL = "[\x00-\x08\x0b\x0c\x0e-\x1f]"  # characters that a workbook cannot hold
 
 
@@ -31,6 +33,8 @@ class FileRows(NamedTuple):
 
     frame: pd.DataFrame
     problems: Mapping[Any, str] = {}  # why, by the row's entry in the index of the frame
+    # what divides the cells of a text, by the part that a file is, "" for a single file
+    separators: Mapping[str, str] = {}
 
     @property
     def problems_of_rows(self) -> list[str]:
@@ -66,6 +70,9 @@ def read_frames(
     first_problem = ""
     any_usable = False
     with read_errors(file.name):
+        separators = {}
+        if file.format in ("csv", "tsv"):
+            separators = {"": find_layout(file).separator}
         if file.format == "parquet":
             frames = _parquet_frames(file.name, rows)
         else:
@@ -76,7 +83,7 @@ def read_frames(
             any_usable = any_usable or len(problems) < len(rows_of_frame.frame)
             if file.format not in FORMATS_WITH_TYPES:
                 rows_of_frame = rows_of_frame._replace(frame=rows_of_frame.frame.fillna(""))
-            yield rows_of_frame
+            yield rows_of_frame._replace(separators=separators)
     if first_problem and not any_usable:
         raise InputError(
             f"{file.name}: no row can be used, the first: {first_problem}; "
@@ -193,23 +200,38 @@ def write_frame(
     none. Texts stay texts. `layout` is that of a .csv file. InputError for another ending, and for
     cells that a format cannot hold, such as times with a zone."""
     check_suffix(path, ENDINGS)
+    layout = TableLayout("\t") if path.suffix == ".tsv" else layout
+
+    def write(columns: pd.DataFrame, file: Path) -> None:
+        if path.suffix == ".parquet":
+            pq.write_table(as_arrow(columns), file)
+        elif path.suffix == ".jsonl":
+            _write_lines(columns, file)
+        elif path.suffix == ".xlsx":
+            _write_sheet(_without_lists(columns), file)
+        else:
+            _write_text(_without_lists(columns), file, header, layout)
+
     try:
         with replacing(path) as file:
-            if path.suffix == ".parquet":
-                pq.write_table(as_arrow(frame), file)
-            elif path.suffix == ".jsonl":
-                _write_lines(frame, file)
-            elif path.suffix == ".xlsx":
-                _write_sheet(_without_lists(frame), file)
-            else:
-                layout = layout if path.suffix == ".csv" else TableLayout("\t")
-                _write_text(_without_lists(frame), file, header, layout)
+            write(frame, file)
             sync(file)
-    except (ValueError, TypeError, OverflowError) as error:
+    except CANNOT_HOLD as error:
         raise InputError(
-            f"{path} cannot hold a column of the table: {first_line(error)}; "
-            "write a .parquet file, or leave the column out"
+            f"{path} cannot hold a column of the table{_first_refused(frame, write)}: "
+            f"{first_line(error)}; write a .parquet file, or leave the column out"
         ) from error
+
+
+def _first_refused(frame: pd.DataFrame, write: Callable[[pd.DataFrame, Path], None]) -> str:
+    """The first column that cannot be written by itself, as `, 'name'`; "" if every column can."""
+    with TemporaryDirectory() as folder:
+        for name in frame:
+            try:
+                write(frame[[name]], Path(folder) / "column")
+            except CANNOT_HOLD:
+                return f", {str(name)!r}"
+    return ""
 
 
 def _write_lines(frame: pd.DataFrame, file: Path) -> None:

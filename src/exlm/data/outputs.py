@@ -3,7 +3,7 @@ memory, kept if the command is interrupted, and joined at the end."""
 
 import os
 import shutil
-from collections import Counter
+from collections import ChainMap, Counter
 from collections.abc import Callable, Sequence
 from itertools import chain
 from pathlib import Path
@@ -13,6 +13,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from exlm.data.decimals import sure_marks
 from exlm.data.delimited import AS_PROGRAMS_WRITE, TableLayout, find_layout
 from exlm.data.files import STANDARD_INPUT, path_of, read_errors
 from exlm.data.formats import DataFile, data_files, format_of
@@ -62,11 +63,13 @@ def output_path(
     return target
 
 
-def output_layout(input: str, header: bool, target: Path) -> TableLayout:
+def output_layout(
+    input: str, header: bool, target: Path, label_columns: Sequence[str] = ()
+) -> TableLayout:
     """How the .csv file `target` is divided that has the rows of the file `input`: by semicolons,
-    if those divide the input, and then with its decimal sign. So the program that wrote the input
-    reads both alike. A note says if the sign is a point, because most programs that write
-    semicolons expect commas."""
+    if those divide the input, and then with the mark before decimals that its `label_columns` have,
+    or else its other columns. So the program that wrote the input reads both alike. A note says if
+    the mark is a point, because most programs that write semicolons expect commas."""
     if target.suffix != ".csv" or format_of(input) not in ("csv", "tsv"):
         return AS_PROGRAMS_WRITE
     [file] = data_files([input], header)
@@ -74,12 +77,28 @@ def output_layout(input: str, header: bool, target: Path) -> TableLayout:
         layout = find_layout(file)
     if layout.separator != ";":
         return AS_PROGRAMS_WRITE
-    if layout.decimal == ".":
-        note(
-            f"{target} has semicolons between its cells, as {input}, and decimal points in its "
-            "numbers; choose the point in a program that expects commas"
-        )
+    marks = _marks_by_column(file)
+    of_labels = ChainMap(*(marks.get(name, {}) for name in label_columns))
+    of_table = ChainMap(*marks.values())
+    if set(of_labels or of_table) == {","}:
+        return layout._replace(decimal=",")
+    way_out = "choose the point in a program that expects commas"
+    if "," in of_table:
+        way_out = f"other numbers there have decimal commas, such as {of_table[',']!r}"
+    note(
+        f"{target} has semicolons between its cells, as {input}, and decimal points in its "
+        f"{'new ' if ',' in of_table else ''}numbers; {way_out}"
+    )
     return layout
+
+
+def _marks_by_column(file: DataFile) -> dict[Any, dict[str, str]]:
+    """The `sure_marks` of every column, read in constant memory."""
+    marks: dict[Any, dict[str, str]] = {}
+    for rows in read_frames(file, ROWS):
+        for name, column in rows.frame.items():
+            marks[name] = sure_marks(column) | marks.get(name, {})
+    return marks
 
 
 def write_by_frames(

@@ -114,8 +114,8 @@ def _structure(text: str, name: str) -> Record:
 
 
 def _xlsx(file: DataFile) -> Iterator[Record]:
-    """The rows of a sheet of a workbook; one without cells is blank. InputError if there is no
-    sheet of the name."""
+    """The rows of a sheet of a workbook; one whose cells are empty or spaces is blank. InputError
+    if there is no sheet of the name."""
     import_optional("openpyxl", "excel", f"reading {file.name}")
     try:
         with zipfile.ZipFile(file.name) as archive:
@@ -137,14 +137,15 @@ def _xlsx(file: DataFile) -> Iterator[Record]:
         frame = cells.where(cells.notna(), "")  # errors such as #N/A are missing cells
         with pd.ExcelFile(file.name, "openpyxl", engine_kwargs={"data_only": False}) as book:
             _check_formulas(file.name, frame, book.book[sheet])
+            _note_zeros(file.name, book.book[sheet])
     except InputError:
         raise
     except Exception as error:  # the library raises anything
         raise InputError(
             f"{file.name} cannot be read: {first_line(error)}; save it again as .xlsx"
         ) from error
-    rows = (row if any(cell != "" for cell in row) else [] for row in frame.values.tolist())
-    yield from records_of(rows, file)
+    rows = frame.values.tolist()
+    yield from records_of((row if any(str(x).strip() for x in row) else [] for row in rows), file)
 
 
 def _check_formulas(name: str, values: pd.DataFrame, sheet: Any) -> None:
@@ -158,6 +159,19 @@ def _check_formulas(name: str, values: pd.DataFrame, sheet: Any) -> None:
             f"{name} has formulas such as {formulas[0].value!r} without their values; "
             "open it in a spreadsheet program and save it again, or paste values over them"
         )
+
+
+def _note_zeros(name: str, sheet: Any) -> None:
+    """Says if a format alone puts zeros in front of numbers, as 0000000 makes 0000579 of 579."""
+    for cell in (cell for row in sheet.iter_rows() for cell in row):
+        zeros = re.fullmatch("00+", cell.number_format or "")  # an empty cell may have no format
+        if zeros and isinstance(cell.value, int) and len(str(cell.value)) < len(zeros[0]):
+            note_once(
+                f"{name} shows zeros in front of numbers, as in {cell.coordinate}, by the format "
+                f"{cell.number_format}; they are no part of the numbers, which are read as "
+                f"{cell.value}; make texts of the cells to keep the zeros"
+            )
+            return
 
 
 def _hub(file: DataFile) -> Iterator[Record]:

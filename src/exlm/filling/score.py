@@ -15,6 +15,7 @@ from torch import Tensor
 from transformers import PreTrainedTokenizerFast
 
 from exlm.data.columns import check_columns, choose_column
+from exlm.data.decimals import doubtful_points
 from exlm.data.frames import read_file, with_columns, write_frame
 from exlm.data.outputs import output_layout, output_path
 from exlm.data.tokenization import alphabet_name
@@ -94,12 +95,13 @@ def score(
     scores, problems = score_mutants(network, tokenizer, mutants)
     columns = {"score": scores[:, 0], "joint_score": scores[:, 1], "problem": problems}
     result = with_columns(frame, columns)
-    layout = output_layout(input, header, target)
+    layout = output_layout(input, header, target, [label_column] if label_column else [])
     write_frame(result, target, layout=layout)
     failed = sum(map(bool, problems))
     print(f"{len(frame) - failed} rows scored, {failed} marked in the column problem: {target}")
     if label_column:
-        _print_correlations(frame[label_column], scores)
+        is_doubtful = doubtful_points(frame[[label_column]], frame, table.separators)
+        _print_correlations(frame[label_column].mask(is_doubtful[label_column]), scores)
     return result
 
 

@@ -56,7 +56,8 @@ def predict(
     predict_options = PredictOptions(**options)
     models = _seed_models(model, predict_options)
     predictor = _predictor(models, input, predict_options)
-    layout = output_layout(input, predict_options.header, target)
+    label_columns = predictor.label_columns if isinstance(predictor, TablePredictor) else []
+    layout = output_layout(input, predict_options.header, target, label_columns)
     is_workbook = target.suffix == ".xlsx"  # chunks of which cannot be joined
     if isinstance(predictor, TablePredictor) and predictor.in_chunks and not is_workbook:
 

@@ -13,18 +13,19 @@ import pandas as pd
 
 from exlm.data.columns import listed
 from exlm.data.conll import TAG
+from exlm.data.decimals import MAY_BE_THOUSANDS, MINUS_SIGN, sure_marks
 from exlm.errors import InputError, note
 
 # What labels 0 and 1 are usually called, in any case
 NEGATIVE = ("inactive", "negative", "no", "false", "f")
 POSITIVE = ("active", "positive", "yes", "true", "t")
-MINUS_SIGN = "\u2212"
 # A number, perhaps with a decimal comma and a percent sign, but not with a zero in front, as codes
 NUMBER = r"[-+]?(?!0\d)[\d.,]*\d[\d.,]*(e[-+]?\d+)?\s*%?"
-MAY_BE_THOUSANDS = r"[-+]?[1-9]\d{0,2},\d{3}"
 WHOLE_FLOAT = re.compile(r"-?\d+\.0")
 # What begins as a number: 10 uM, >5 mg/mL, 3.2 ± 0.1
 BEGINS_AS_NUMBER = rf"[<>~≤≥=]*\s*[-+{MINUS_SIGN}]?[\d.,]*\d.*"
+# A measurement that ends at a limit: >5 mg/mL
+BOUND = re.compile("[<>≤≥]")
 # A list that pandas or Python wrote as text: ['EU' 'rejects'] or [3, 0, 7]
 LIST_AS_TEXT = re.compile(r"""\[\s*(["'].*["']|\d+([\s,]+\d+)*)\s*\]""", re.DOTALL)
 # The labels of the words of a text: O O B-PER
@@ -58,11 +59,13 @@ def check_no_list_as_text(cells: pd.Series, path: str | Path) -> None:
 
 def read_numbers(cells: pd.Series) -> pd.Series:
     """The cells of a column as numbers, NaN for all others. Texts of a file have a decimal comma
-    where none has a point, unless all could be thousands, and a percent sign if every cell has one.
+    where none surely has a point, unless all could be thousands, and a percent sign if every cell
+    has one. Whether points could be thousands too, `doubtful_points` tells.
 
     | cells of a column       | numbers          |
     | ----------------------- | ---------------- |
     | `10,8%`, `−1,234%`      | 10.8, -1.234     |
+    | `12,5`, `1.250`         | 12.5, NaN        |
     | `1,234`, `2`, `01`, `x` | NaN, 2, NaN, NaN |"""
     cells = cells.astype(object)
     is_number = cells.map(lambda cell: isinstance(cell, Number)).astype(bool)
@@ -80,11 +83,9 @@ def read_numbers(cells: pd.Series) -> pd.Series:
 
 def _with_decimal_point(texts: pd.Series) -> pd.Series:
     """The numbers of a file with points in place of its decimal commas."""
-    with_comma = texts[texts.str.contains(",")]
-    has_points = texts.str.contains(".", regex=False).any()
-    if has_points or with_comma.str.fullmatch(MAY_BE_THOUSANDS).all():
+    if set(sure_marks(texts)) != {","}:
         return texts
-    return texts.str.replace(",", ".")
+    return texts.mask(texts.str.contains(".", regex=False)).str.replace(",", ".")
 
 
 def is_whole(cells: pd.DataFrame, numbers: pd.DataFrame) -> bool:
@@ -101,18 +102,39 @@ def check_numbers(cells: pd.DataFrame, numbers: pd.DataFrame, path: str | Path) 
             continue
         unread = texts[numbers[name][texts.index].isna()]
         if len(unread):
-            raise InputError(
-                f"{path}: column {name!r}, {row_name(unread.index[0])}: {unread.iloc[0]!r} is more "
-                "than a number, or can be read in several ways; write the numbers alone, all in "
-                "one unit and as 1234.5 (several labels need a column for each), or set task_type "
-                "multiclass for classes"
-            )
+            raise InputError(f"{path}: column {name!r}, {_unread_number(texts, unread)}")
         marked = texts[texts.str.contains("[,%]")]
         if len(marked):
             note(
                 f"in column {name!r}, {marked.iloc[0]!r} is read as "
                 f"{numbers[name][marked.index[0]]:g}"
             )
+
+
+def _unread_number(texts: pd.Series, unread: pd.Series) -> str:
+    """Why the first of the `unread` cells of a column is no number, and the way out."""
+    row = unread.index[0]
+    cell = unread.iloc[0]
+    marks = sure_marks(texts if texts.index.nlevels == 1 else texts.loc[row[:1]])
+    if len(marks) == 2:
+        return (
+            f"{row_name(row)}: {cell!r} stands in a column that has decimal commas, as in "
+            f"{marks[',']!r}, and decimal points, as in {marks['.']!r}; write one mark everywhere"
+        )
+    if "." in cell and MAY_BE_THOUSANDS.fullmatch(cell):
+        whole = cell.replace(".", "")
+        decimals = f"{cell}0".replace(".", next(iter(marks), "."))
+        return (
+            f"{row_name(row)}: {cell!r} can be read in several ways, because its point may stand "
+            f"between thousands in a table with decimal commas or semicolons; write {whole}, or, "
+            f"if it stands before decimals, {decimals}"
+        )
+    bound = "; a bound is no measured number, so leave its cell empty" if BOUND.match(cell) else ""
+    return (
+        f"{row_name(row)}: {cell!r} is more than a number, or can be read in several ways; write "
+        "the numbers alone, all in one unit and as 1234.5 (several labels need a column for each), "
+        f"or set task_type multiclass for classes{bound}"
+    )
 
 
 def class_name(cell: Any) -> str:

@@ -90,12 +90,16 @@ def read_labels(
     names: Sequence[str] | None,
     positive: str | None = None,
     skip_unknown: bool = False,
+    is_doubtful: pd.DataFrame | None = None,
 ) -> Labels:
     """The labels of a task, whose type is inferred where absent. `names` are those of all classes,
-    or of 0 and 1, where they are known. InputError for a cell that is no label of the task; with
-    `skip_unknown` it counts as missing, and a note says so."""
+    or of 0 and 1, where they are known; `is_doubtful` are the cells that are no numbers, though
+    they look so. InputError for a cell that is no label of the task; with `skip_unknown` it counts
+    as missing, and a note says so."""
     check_single_labels(cells, path)
     numbers = cells.apply(read_numbers)
+    if is_doubtful is not None:
+        numbers = numbers.mask(is_doubtful)
     binary_names = None
     if task_type is None or not LABEL_TYPES[task_type].has_classes:
         if not skip_unknown:

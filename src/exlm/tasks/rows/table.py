@@ -1,6 +1,6 @@
 """The rows of a table: their texts and labels, and why some of them cannot be used."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import chain
 
@@ -17,6 +17,7 @@ from exlm.data.columns import (
     match_columns,
     pair_columns,
 )
+from exlm.data.decimals import doubtful_points
 from exlm.data.frames import FileRows
 from exlm.data.rows import OnInvalid
 from exlm.errors import InputError
@@ -51,6 +52,11 @@ class TextTable:
     binary_names: list[str] | None = None  # what labels 0 and 1 are called, if they have names
     # token_classification: a regular expression for what has a label
     unit_pattern: str = ""
+    separators: Mapping[str, str] = field(default_factory=dict)  # of the files, as `FileRows` says
+
+    def doubtful_points(self, cells: pd.DataFrame) -> pd.DataFrame:
+        """Which of these cells of labels [rows, labels] may be thousands."""
+        return doubtful_points(cells, self.frame, self.separators)
 
     @property
     def label_type(self) -> LabelType:
@@ -136,6 +142,7 @@ def unlabelled_table(
         is_cut=np.zeros(len(problems), dtype=bool),
         inferred={} if text_column else {"text_column": column},
         labels=np.empty((len(problems), 0)),
+        separators=rows.separators,
     )
 
 
@@ -154,7 +161,14 @@ def labelled_table(
     table = unlabelled_table(rows, path, text_column, pair_column)
     label_columns = _label_columns(files, config, table, not_labels)
     cells = label_cells(rows.frame, label_columns, table.problems)
-    labels = read_labels(cells, path, config.task_type, class_names, config.positive)
+    labels = read_labels(
+        cells,
+        path,
+        config.task_type,
+        class_names,
+        config.positive,
+        is_doubtful=table.doubtful_points(cells),
+    )
     has_no_label = np.where(np.isnan(labels.values).all(axis=1), "no label", "")
     problems = first_of_each(table.problems, has_no_label.tolist())
     if all(problems):
@@ -218,6 +232,7 @@ def join_files(files: dict[str, FileRows], config: TaskConfig) -> tuple[FileRows
         return files["train"], *text_columns
     frames = {}
     problems = dict[tuple[str, int], str]()
+    separators = {part: mark for part, file in files.items() for mark in file.separators.values()}
     for part, file in files.items():
         name = _file_name(config, part)
         has_other_name = config.pair_column is None and config.text_column not in file.frame
@@ -232,7 +247,7 @@ def join_files(files: dict[str, FileRows], config: TaskConfig) -> tuple[FileRows
     frames = {
         part: frame.reindex(columns=all_columns, fill_value="") for part, frame in frames.items()
     }
-    return FileRows(pd.concat(frames), problems), *text_columns
+    return FileRows(pd.concat(frames), problems, separators), *text_columns
 
 
 def _file_name(config: TaskConfig, part: str) -> str:

@@ -138,7 +138,14 @@ class OutputMeaning:
         with_all_labels = table.frame.reindex(columns=label_columns, fill_value="")
         cells = label_cells(with_all_labels, label_columns, table.problems)
         task_type = self.saved_task.task_type
-        labels = read_labels(cells, path, task_type, self.label_names, skip_unknown=True)
+        labels = read_labels(
+            cells,
+            path,
+            task_type,
+            self.label_names,
+            skip_unknown=True,
+            is_doubtful=table.doubtful_points(cells),
+        )
         return labels.values, labels.unknown_rows
 
 

@@ -97,7 +97,9 @@ class TableTask(ABC):
         self.identity = _identity(config, merged, self.metric)
         self.file_sha256 = file_hashes(config)
         train_file = str(task_files(config)["train"])
-        self.layout: TableLayout = output_layout(train_file, config.header, Path("predictions.csv"))
+        self.layout: TableLayout = output_layout(
+            train_file, config.header, Path("predictions.csv"), merged.label_columns
+        )
         self._splits: dict[int, RowSplit] = {}
 
     @abstractmethod
