@@ -39,7 +39,7 @@ def embed(
     Args:
         model: a pre-trained or fine-tuned model directory.
         input: a table or a list of texts, in any format that `exlm prepare` reads; `-` is standard
-            input.
+            input with a text in each line, and `-.csv`, `-.jsonl`, ... with a table.
         output: `.parquet` (the columns of the input, and row (from 0), text, embedding and
             problem), `.csv` (the same with a column for each dimension) or `.npy` ([rows, width]
             float32, NaN for rows that cannot be used); INPUT-MODEL-embeddings.parquet beside the

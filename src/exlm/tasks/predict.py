@@ -46,8 +46,8 @@ def predict(
 
     Args:
         model: output directory of `exlm finetune` or `exlm baseline`, or of one of its seeds.
-        input: table or texts in any format of `exlm prepare`, questions also in SQuAD JSON; `-` is
-            standard input.
+        input: table or texts in any format of `exlm prepare`, questions also in SQuAD JSON; `-`
+            is standard input with a text in each line, and `-.csv`, `-.jsonl`, ... with a table.
         output: .csv, .tsv, .jsonl, .parquet or .xlsx file to write; INPUT-MODEL-predictions.csv
             beside the input where absent.
         options: the settings of `PredictOptions`."""
