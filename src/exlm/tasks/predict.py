@@ -40,7 +40,8 @@ def predict(
     A directory with several seeds is an ensemble: predictions are means, further columns have the
     standard deviations. For one label with classes, two columns have the predicted class and its
     probability (`confidence`). The column `in_training` says of every row whether its text or
-    molecule was in the training, if the model keeps a record of it. If the label columns are
+    molecule was in the training, if the model keeps a record of it; `cut` says whether a text was
+    too long and its end not read (molecules are not cut). If the label columns are
     present too, the metrics are printed; such a table, questions and an .xlsx file need memory as a
     whole.
 
@@ -72,6 +73,7 @@ def predict(
                 for seed in models
             ],
             "options": predict_options,
+            "may_cut": predictor.models.may_cut,  # earlier versions had no such column
         }
         counts = write_by_frames(predict_options.file(input), target, settings, write)
         print(f"{in_words(counts)}: {target}")
