@@ -48,6 +48,18 @@ def test_every_recipe_parses_and_builds(path):
         assert config.train.optimizer.warmup_steps < config.train.steps
 
 
+def test_standard_input_with_an_ending_is_a_value_and_no_option():
+    predicting = settings("predict", ["runs/a", "-.csv", "--output", "b.csv"])
+    assert (predicting["model"], predicting["input"]) == ("runs/a", "-.csv")
+    assert settings("prepare", ["-.jsonl", "a.csv", "--output", "c"])["inputs"] == [
+        "-.jsonl",
+        "a.csv",
+    ]
+    assert settings("fill", ["runs/a", "--file", "-.csv"])["file"] == "-.csv"
+    words = ["--model", "runs/a", "--dataset", "-.csv", "--output", "b"]
+    assert settings("finetune", words)["task"].dataset == "-.csv"
+
+
 @pytest.mark.parametrize("path", RECIPES, ids=lambda p: str(p.relative_to(ROOT)))
 def test_our_own_mlm_has_positions_in_all_features_and_the_papers_in_half(path, tiny_batch):
     """Also when it is made of the recipe of an ExLM: with one seed it is the MLM with ordinary

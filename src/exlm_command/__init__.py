@@ -66,8 +66,9 @@ def _run(name: str, others: list[str]) -> None:
         hint = did_you_mean(similar(name, COMMANDS))
         error = f"exlm: error: unknown command {name!r}{hint}\n\n" if name else ""
         _leave(2, error + _usage())
-    # `-` is a value: standard input
-    values = list(takewhile(lambda word: word == "-" or not word.startswith("-"), others))
+    values = list(
+        takewhile(lambda word: _is_standard_input(word) or not word.startswith("-"), others)
+    )
     options = others[len(values) :]
     if not set(HELP) & set(options):
         try:
@@ -110,7 +111,9 @@ def _check_paths(name: str, values: list[str], options: list[str]) -> None:
     by_name = [pair for pair in pairwise(options) if pair[0].startswith("--")]
     for argument, value in [*by_position, *by_name]:
         is_file = argument.lstrip("-").removeprefix("task.") in command.files and "." in value
-        if not (is_file or argument in command.paths) or value == "-" or os.path.exists(value):
+        if not (is_file or argument in command.paths):
+            continue
+        if _is_standard_input(value) or os.path.exists(value):
             continue
         advice = f"check the path of {argument}"
         if argument == "model":
@@ -121,6 +124,11 @@ def _check_paths(name: str, values: list[str], options: list[str]) -> None:
                 continue
             advice += ", or give a name that exlm models lists"
         raise CommandLineError(f"{value} does not exist; {advice}")
+
+
+def _is_standard_input(value: str) -> bool:
+    """Whether a value is `-`, or as `-.csv`; no option begins so."""
+    return value == "-" or value.startswith("-.")
 
 
 def _usage() -> str:

@@ -126,9 +126,10 @@ def full_options(arguments: list[str], option_types: dict[str, Any], command: st
     `--learning_rate` is `--train.learning_rate` in fine-tuning and
     `--train.optimizer.learning_rate` in pre-training. InputError names an option that does not
     exist, a list that is given twice, and a range without brackets."""
-    full = list(takewhile(lambda argument: not argument.startswith("--"), arguments))
+    positionals = list(takewhile(lambda argument: not argument.startswith("--"), arguments))
+    full: list[str] = []
     options: list[tuple[str, list[str]]] = []  # each with its values
-    for argument in arguments[len(full) :]:
+    for argument in arguments[len(positionals) :]:
         if argument.startswith("--"):
             name, equals, value = argument[2:].partition("=")
             options.append((_full_name(name, option_types, command), [value] if equals else []))
@@ -151,7 +152,8 @@ def full_options(arguments: list[str], option_types: dict[str, Any], command: st
             values = [_list_as_yaml(",".join(values), list_type)]
         full.append(f"--{name}={values[0]}" if values else f"--{name}")
         full += values[1:]
-    return full
+    # argparse would take `-.csv` (standard input) for an option
+    return [*full, "--", *positionals] if positionals else full
 
 
 def _full_name(name: str, option_types: dict[str, Any], command: str) -> str:

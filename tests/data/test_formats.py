@@ -5,6 +5,7 @@ import csv
 import gzip
 import io
 import json
+import lzma
 import re
 import sys
 from decimal import Decimal
@@ -26,6 +27,7 @@ from exlm.data.outputs import output_layout, output_path
 from exlm.data.prepare import prepare
 from exlm.errors import InputError
 from exlm.tasks.config import TaskConfig
+from exlm.tasks.encoders.saved_task import ModelTexts
 from exlm.tasks.rows.datasets import read_files
 from exlm_command import main
 from tests.conftest import read_frame
@@ -138,6 +140,95 @@ def test_standard_input_has_lines_or_a_table(monkeypatch, content):
     files._standard_input.cache_clear()
     assert rows("-") == rows("-") == texts("-") == ["CCO", "CC"]
     files._standard_input.cache_clear()
+
+
+@pytest.fixture
+def give(monkeypatch):
+    """A function that gives bytes as standard input."""
+
+    def give_bytes(content):
+        monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(content)))
+        files._standard_input.cache_clear()
+
+    yield give_bytes
+    files._standard_input.cache_clear()
+
+
+@pytest.mark.parametrize(
+    "ending",
+    [".smi", ".csv", ".tsv", ".jsonl", ".parquet", ".xlsx", ".sdf", ".txt", ".csv.gz", ".jsonl.xz"],
+)
+def test_standard_input_has_the_format_of_its_ending(tmp_path, give, ending):
+    path = tmp_path / f"a{ending}"
+    if ending == ".sdf":
+        sdf(path)
+    elif ending in (".txt", ".smi"):
+        path.write_text("\n".join(SMILES))
+    else:
+        open_packed = {".gz": gzip.open, ".xz": lzma.open}.get(path.suffix)
+        plain = tmp_path / f"b{ending.removesuffix(path.suffix) if open_packed else ending}"
+        write_frame(pd.DataFrame({"smiles": SMILES, "note": ["a, b", "c\td", "e"]}), plain)
+        if open_packed:
+            with open_packed(path, "wb") as packed:
+                packed.write(plain.read_bytes())
+        else:
+            plain.rename(path)
+    give(path.read_bytes())
+    name = f"-{ending}"
+    assert rows(name) == texts(name) == SMILES
+    pd.testing.assert_frame_equal(read_frame(name), read_frame(path))
+
+
+@pytest.mark.parametrize(
+    ("content", "way_out"),
+    [
+        (b'{"text": "a"}\n', "write -.jsonl in place of -"),
+        (b">one\nMKV\n", "write -.fasta in place of -"),
+        (b"PAR1\x15\x04\x15\x10", "write -.parquet in place of -"),
+        (b"PK\x03\x04\x14\x00", "write -.xlsx in place of -"),
+        (gzip.compress(b"CCO\n"), "write -.csv.gz, or the like, in place of -"),
+        (lzma.compress(b"CCO\n"), "write -.csv.xz, or the like, in place of -"),
+        (b"Review,y\ngood,1\n", "write -.csv in place of - for a table, or -.txt for texts"),
+        (b'id;"SMILES"\n1;CCO\n', "write -.csv in place of - for a table, or -.txt for texts"),
+        (b"question,context\na,b\n", "write -.csv in place of - for a table, or -.txt for texts"),
+        (b"smiles\nCCO\n", "write -.csv in place of - for a table, or -.txt for texts"),
+        (b"na\xefve\n", "convert it, if it is from Windows with iconv -f cp1252 -t utf-8"),
+    ],
+)
+def test_what_is_no_lines_on_standard_input_is_refused_with_a_way_out(give, content, way_out):
+    give(content)
+    for read in (rows, texts):
+        with pytest.raises(InputError, match=f"{re.escape(way_out)}$"):
+            read("-")
+
+
+def test_lines_on_standard_input_stay_lines(give):
+    for content in ("A text, with a comma.\nIts review; short\n", "CCO |x|\nC,N\n"):
+        give(content.encode())
+        assert rows("-") == texts("-") == content.splitlines()
+    give(b"text,y\na,1\n")
+    assert rows("-.txt") == texts("-.txt") == ["text,y", "a,1"]
+
+
+def test_a_table_on_standard_input_is_known_by_the_column_that_one_names(give):
+    give(b"what was said,y\ngood,1\n")
+    for read in (
+        lambda: texts("-", text_column="what was said"),
+        lambda: ModelTexts(text_column="What was said").text_column_in(["text"], "-"),
+        lambda: rows("-", text_column="what was said"),
+        lambda: rows("-", header=False),
+    ):
+        with pytest.raises(InputError, match="write -.csv in place of -|for a table, write -.csv"):
+            read()
+    assert rows("-.csv", text_column="what was said") == ["good"]
+
+
+def test_a_file_that_is_no_text_is_no_matter_of_its_encoding(tmp_path):
+    path = tmp_path / "a.csv"
+    pd.DataFrame({"smiles": SMILES}).to_parquet(path)
+    for read in (rows, texts):
+        with pytest.raises(InputError, match="begins as a .parquet file does; give it a name that"):
+            read(str(path))
 
 
 @pytest.mark.parametrize(

@@ -131,6 +131,24 @@ def test_words_of_pairs_are_masked_as_a_whole(texts):
     assert "<b>" not in page and "<svg" not in page
 
 
+def test_words_keep_the_accents_at_their_ends(texts):
+    tokenizer = load_tokenizer(texts / "model")
+    frame = pd.DataFrame({"text": ["A cafe\u0301"]})
+    table, tokens = TextReader(tokenizer, 64, molecules=False).read(
+        make_table(FileRows(frame), "rows", "text", [])
+    )
+    zeros = np.zeros((9, 1))
+    [explained] = explain(
+        table=table,
+        examples=tokens.examples,
+        predict=lambda examples: zeros[: len(examples)],
+        tokenizer=tokenizer,
+        saved_task=SavedTask(max_length=64),
+        molecules=False,
+    )
+    assert [span.text for span in explained.spans][-1] == "cafe\u0301"
+
+
 def test_residues_of_proteins_are_masked_one_by_one():
     tokenizer = letter_tokenizer("protein")
     frame = pd.DataFrame({"sequence": ["MKVA"]})

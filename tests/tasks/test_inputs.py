@@ -321,3 +321,27 @@ def test_embed_brings_molecules_into_one_spelling_and_says_where_they_differ(
     vectors = np.load(tmp_path / "aromatic.npy")
     np.testing.assert_array_equal(np.load(tmp_path / "same.npy"), vectors)
     assert np.abs(np.load(tmp_path / "raw.npy") - vectors).max() > 0.01
+
+
+def test_the_column_cut_says_which_texts_were_cut(chemist, texts, tmp_path, monkeypatch):
+    task = TaskConfig(
+        str(texts / "train.csv"), str(texts / "valid.csv"), pair_column="second", max_length=40
+    )
+    out = tmp_path / "out"
+    finetune(str(out), str(texts / "model"), task, HYPER, [0])
+    path = str(tmp_path / "new.csv")
+    frame = pd.DataFrame({"text": ["Ada lives in Rome.", "", "Ada lives in Rome. " * 30, "Bela."]})
+    frame.assign(second="Where?").to_csv(path, index=False)
+    # the first rows have none that is cut
+    monkeypatch.setattr(outputs, "ROWS", 2)
+    expected = [False, False, True, False]
+    for ending in ("csv", "parquet"):
+        predictions = predict(str(out), path, str(tmp_path / f"predicted.{ending}"))
+        vectors = tmp_path / f"embedded.{ending}"
+        embed(str(texts / "model"), path, str(vectors), max_length=40)
+        for written in (predictions, vectors):
+            found = read_file(written).frame
+            assert found["cut"].astype(str).tolist() == list(map(str, expected))
+            assert not found["problem"][2]  # a cut text is used
+    embed(chemist, write(tmp_path / "a.smi", ["CCO", "CCN"]), str(tmp_path / "m.parquet"))
+    assert "cut" not in pd.read_parquet(tmp_path / "m.parquet")

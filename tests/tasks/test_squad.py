@@ -3,19 +3,26 @@
 import json
 import lzma
 from itertools import product
+from unicodedata import normalize
 
 import numpy as np
 import pandas as pd
 import pytest
 import torch
 from tokenizers import processors
-from transformers import AutoModelForQuestionAnswering, XLNetConfig, XLNetForQuestionAnsweringSimple
+from transformers import (
+    AutoModelForQuestionAnswering,
+    AutoTokenizer,
+    XLNetConfig,
+    XLNetForQuestionAnsweringSimple,
+)
 from transformers.modeling_outputs import QuestionAnsweringModelOutput
 
 from exlm import ExLMForMaskedLM, ExLMForQuestionAnswering, InputError
 from exlm.data.tokenization import train_text_tokenizer
 from exlm.errors import Diverged
 from exlm.storage.models import save_model
+from exlm.storage.tokenizers import save_tokenizer
 from exlm.tasks.config import FinetuneConfig, TaskConfig
 from exlm.tasks.encoders import inference
 from exlm.tasks.encoders.inference import pad
@@ -391,6 +398,30 @@ def test_a_part_of_an_answer_is_no_answer(write, tokenizer):
     assert len({window.row for window in labelled}) > 0 and len(labelled) < len(windows)
     for window in labelled:
         assert answers[window.row].strip() in decoded(window, text)
+
+
+@pytest.mark.parametrize("form", ["NFC", "NFD"])
+@pytest.mark.parametrize("word", ["caf\u00e9", "x\u0302", "\ud55c", "\u00f1\u00f1"])
+def test_an_answer_keeps_the_accents_and_letters_at_its_end(write, tokenizer, word, form):
+    word = normalize(form, word)
+    for context in (f"He lives in {word} of Rome.", f"He lives in {word}"):
+        questions = write(squad([(context, [("Where?", [(word, 12)])])]))
+        [window] = make_windows(questions, tokenizer, *SMALL)
+        assert has_answer(window) and decoded(window, context).strip() == word
+
+
+def test_spaces_around_a_context_change_only_the_places(write, tokenizer, tmp_path):
+    context = "Ada lives in Rome."
+    spaced = f" \r\n  {context}\u2003\n"
+    questions = write(
+        squad([(c, [("Where?", [("Rome", c.index("R"))])]) for c in (context, spaced)])
+    )
+    plain, moved = make_windows(questions, tokenizer, *SMALL)
+    assert plain.example["input_ids"].tolist() == moved.example["input_ids"].tolist()
+    assert decoded(plain, context).strip() == decoded(moved, spaced).strip() == "Rome"
+    save_tokenizer(tmp_path / "saved", tokenizer)
+    served = AutoTokenizer.from_pretrained(tmp_path / "saved")
+    assert served("Where?", spaced)["input_ids"] == moved.example["input_ids"].tolist()
 
 
 def test_batches_cover_an_epoch_and_count_the_padding_on_the_left(write, tokenizer):

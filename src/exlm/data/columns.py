@@ -6,6 +6,7 @@ from collections.abc import Collection, Iterable, Sequence
 from typing import Any
 
 from exlm.data.chemistry import molecule_problem
+from exlm.data.files import STANDARD_INPUT, advice_on_name
 from exlm.errors import InputError
 
 # Usual names of columns, as regular expressions for names in lower case without spaces and marks.
@@ -20,6 +21,7 @@ TEXT_NAMES = (
 )
 FIRST_TEXTS_OF_PAIRS = "premise|question|query|(sentence|question|text)[1a]"
 SECOND_TEXTS_OF_PAIRS = "hypothesis|sentence|passage|(sentence|question|text)[2b]"
+COLUMNS_OF_TEXTS = "|".join([*TEXT_NAMES, FIRST_TEXTS_OF_PAIRS, SECOND_TEXTS_OF_PAIRS])
 LABELS_OF_UNITS = ("labels?", "nertags", "tags", "ner", "tag", "postags")
 # The same for names as they are, of columns that name or number the rows; pandas calls a column
 # without a name "Unnamed: 0"
@@ -127,9 +129,10 @@ def check_columns(columns: Iterable[Any], where: object, *names: str | None) -> 
     for name in names:
         if name is not None and name not in columns:
             check_header(columns, where)
-            raise InputError(
-                f"{where}: no column {name!r}; it has: {listed(columns)}{_advice_on_title(columns)}"
-            )
+            advice = _advice_on_title(columns)
+            if where == STANDARD_INPUT and columns == ["text"]:
+                advice = f"; for a table, {advice_on_name(STANDARD_INPUT, '.csv')}"
+            raise InputError(f"{where}: no column {name!r}; it has: {listed(columns)}{advice}")
 
 
 def _advice_on_title(columns: Iterable[Any]) -> str:

@@ -23,7 +23,15 @@ import pyarrow
 from exlm.errors import InputError, first_line, note
 
 COMPRESSIONS = (".gz", ".xz", ".zst")
-STANDARD_INPUT = "-"  # what standard input is called where a file's name may stand
+STANDARD_INPUT = "-"  # where a file's name may stand; an ending may follow, as in -.csv
+# The endings of files that are no text, by the bytes that these begin with
+NO_TEXT = {
+    b"PAR1\x15": ".parquet",
+    b"PK\x03\x04": ".xlsx",
+    b"\x1f\x8b": ".gz",
+    b"\xfd7zXZ": ".xz",
+    b"\x28\xb5\x2f\xfd": ".zst",
+}
 LONGEST_LINE = 2**24  # characters of a line or a cell; one without an end must not fill the memory
 LARGEST_FILE = 2**30  # bytes or characters of a file that is read as a whole, when it is unpacked
 # What reading a damaged file raises.
@@ -53,16 +61,18 @@ def read_errors(name: str | Path) -> Iterator[None]:
             before = line[-20:].decode(errors="replace")
             byte = error.object[error.start]
             reason = f"it is not UTF-8: it has the byte 0x{byte:02x} after {before!r}"
+            files = "" if is_standard_input(name) else f" {name} > utf-8-{Path(name).name}"
             advice = (
                 "save it as UTF-8 (Excel: CSV UTF-8), or convert it, if it is from Windows with "
-                f"iconv -f cp1252 -t utf-8 {name} > utf-8-{Path(name).name}"
+                f"iconv -f cp1252 -t utf-8{files}"
             )
         raise InputError(f"{name} cannot be read: {reason}; {advice}") from error
 
 
 def open_text(name: str | Path, newline: str = "") -> TextIO:
     """A UTF-8 or UTF-16 file, plain or compressed as its name says (COMPRESSIONS). UTF-16 begins
-    with a mark of it, or with two ASCII characters. Damage raises one of READ_ERRORS."""
+    with a mark of it, or with two ASCII characters. Damage raises one of READ_ERRORS; InputError
+    for a file that is no text."""
     path = str(path_of(name))
     suffix = Path(name).suffix.lower()
     if suffix == ".zst":
@@ -72,13 +82,18 @@ def open_text(name: str | Path, newline: str = "") -> TextIO:
         openers: dict[str, Any] = {".gz": gzip.open, ".xz": lzma.open}
         stream = openers.get(suffix, open)(path, "rb")
     file = io.BufferedReader(stream)
-    start = file.peek(4)[:4]
+    start = file.peek(5)
+    for first_bytes, ending in NO_TEXT.items():
+        if start.startswith(first_bytes):
+            raise InputError(
+                f"{name} begins as a {ending} file does; {advice_on_name(name, ending)}"
+            )
     encoding = "utf-8-sig"
     if start[:2] in (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE):
         encoding = "utf-16"
-    elif start[1::2] == b"\0\0":
+    elif start[1:4:2] == b"\0\0":
         encoding = "utf-16-le"
-    elif start[::2] == b"\0\0":
+    elif start[:4:2] == b"\0\0":
         encoding = "utf-16-be"
     return io.TextIOWrapper(file, encoding, newline=newline)
 
@@ -141,9 +156,23 @@ def check_length(text: str, name: str, what: str) -> None:
         )
 
 
+def is_standard_input(name: str | Path) -> bool:
+    """Whether this is standard input, perhaps with the ending of its format."""
+    return str(name) == STANDARD_INPUT or str(name).startswith(f"{STANDARD_INPUT}.")
+
+
+def advice_on_name(name: str | Path, ending: str) -> str:
+    """How to say that the file `name` has the format of an ending."""
+    if not is_standard_input(name):
+        return f"give it a name that ends in {ending}"
+    if ending in COMPRESSIONS:
+        return f"write {STANDARD_INPUT}.csv{ending}, or the like, in place of {name}"
+    return f"write {STANDARD_INPUT}{ending} in place of {name}"
+
+
 def path_of(name: str | Path) -> Path:
     """The path of a file; of standard input, that of a copy of it."""
-    return Path(_standard_input().name if str(name) == STANDARD_INPUT else name)
+    return Path(_standard_input().name if is_standard_input(name) else name)
 
 
 @cache

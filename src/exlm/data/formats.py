@@ -1,13 +1,22 @@
 """Which file is read, and which format it has."""
 
+import csv
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from exlm.data.columns import listed
-from exlm.data.files import COMPRESSIONS, STANDARD_INPUT, first_lines, plain_suffix, read_errors
+from exlm.data.columns import COLUMNS_OF_TEXTS, listed, text_columns
+from exlm.data.files import (
+    COMPRESSIONS,
+    STANDARD_INPUT,
+    advice_on_name,
+    first_lines,
+    is_standard_input,
+    plain_suffix,
+    read_errors,
+)
 from exlm.errors import InputError
 
 # The format of a file, by the ending of its name
@@ -61,7 +70,7 @@ def data_files(
     or if a sheet is named and none of the files is a workbook."""
     files = []
     for name in map(str, names):
-        file_format = "hub" if from_hub and is_hub_name(name) else _format_to_read(name)
+        file_format = "hub" if from_hub and is_hub_name(name) else _format_to_read(name, header)
         sheet_of_file = sheet if file_format == "xlsx" else None
         files.append(DataFile(name, file_format, header, sheet_of_file, tuple(columns_if_missing)))
     if sheet is not None and all(file.sheet is None for file in files):
@@ -75,7 +84,7 @@ def data_files(
 def is_hub_name(name: str) -> bool:
     """Whether this may be the name of a Hugging Face data set, as it is that of no file."""
     is_file = Path(name).exists() or format_of(name) is not None
-    return not is_file and HUB_NAME.fullmatch(name) is not None
+    return not (is_file or is_standard_input(name)) and HUB_NAME.fullmatch(name) is not None
 
 
 def format_of(path: str | Path) -> str | None:
@@ -88,10 +97,11 @@ def format_of(path: str | Path) -> str | None:
     return SUFFIXES.get(suffix)
 
 
-def _format_to_read(name: str) -> str:
-    """The format of a `DataFile`. A .txt file and standard input are a table if their first line
-    has a tab; else each line is a text. InputError if the ending of the name is unknown, or if the
-    first line of a .txt file is that of a .fasta or .jsonl file."""
+def _format_to_read(name: str, header: bool) -> str:
+    """The format of a `DataFile`. A .txt file and standard input without an ending are a table if
+    their first line has a tab; else each line is a text. InputError if the ending of the name is
+    unknown, if the first line of a .txt file is that of a .fasta or .jsonl file, or if lines
+    without an ending seem to be a table."""
     file_format = format_of(name)
     if file_format is None:
         raise InputError(f"{name}: unknown file type; use a {READABLE}")
@@ -103,6 +113,33 @@ def _format_to_read(name: str) -> str:
         if match := re.match(start, first_line):
             raise InputError(
                 f"{name} begins with {match.group()}, as a {ending} file does; "
-                f"give it a name that ends in {ending}"
+                f"{advice_on_name(name, ending)}"
             )
-    return "tsv" if "\t" in first_line else "lines"
+    if "\t" in first_line:
+        return "tsv"
+    if name == STANDARD_INPUT and not header:
+        raise InputError(
+            f"{name} has a text in each line, and header is for tables; "
+            f"{advice_on_name(name, '.csv')}, or leave header out"
+        )
+    check_lines(name)
+    return "lines"
+
+
+def check_lines(name: str, column: str = "") -> None:
+    """InputError if standard input without an ending has lines that seem to be a table: the first
+    one has, between separators, the usual name of a column of texts, or that of `column`."""
+    if name != STANDARD_INPUT:
+        return
+    with read_errors(name):
+        first_line = next(iter(first_lines(name)), "")
+    if "\t" in first_line:
+        return
+    rows = [row for mark in ",;|" for row in csv.reader([first_line], delimiter=mark)]
+    cells = [cell.strip() for row in rows for cell in row]
+    columns = [cell for cell in cells if cell and cell.lower() == column.lower()]
+    if columns := columns or text_columns(cells, COLUMNS_OF_TEXTS):
+        raise InputError(
+            f"{name} begins with {columns[0]!r}, the name of a column, and each line would be a "
+            f"text; write {name}.csv in place of {name} for a table, or {name}.txt for texts"
+        )

@@ -15,7 +15,7 @@ import pyarrow.parquet as pq
 
 from exlm.data.columns import check_different, listed
 from exlm.data.delimited import AS_PROGRAMS_WRITE, TableLayout, find_layout
-from exlm.data.files import note_once, read_errors
+from exlm.data.files import note_once, path_of, read_errors
 from exlm.data.formats import DataFile, Record, data_files
 from exlm.data.records import READERS
 from exlm.errors import InputError, first_line
@@ -43,8 +43,7 @@ class FileRows(NamedTuple):
 
 
 def read_file(path: str | Path, header: bool = True, sheet: str | None = None) -> FileRows:
-    """All rows of the file of this name, or of standard input (`-`), as `read_frames` reads
-    them."""
+    """All rows of the file of this name, or of standard input, as `read_frames` reads them."""
     [file] = data_files([path], header, sheet)
     return read_whole(file)
 
@@ -97,7 +96,7 @@ def _parquet_frames(name: str, rows: int | None) -> Iterator[FileRows]:
     """At most `rows` rows of a Parquet file at a time. They do not become records first, because
     columns would lose their types."""
     start = 0
-    with pq.ParquetFile(name) as file:
+    with pq.ParquetFile(path_of(name)) as file:
         check_different(file.schema_arrow.names, name)
         _note_class_names(file.schema_arrow, name)
         for table in file.iter_batches(rows) if rows else [file.read()]:

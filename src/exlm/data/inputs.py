@@ -7,8 +7,8 @@ from typing import Any, NamedTuple
 import pandas as pd
 
 from exlm.data.columns import choose_column, clean_text
-from exlm.data.files import STANDARD_INPUT
-from exlm.data.formats import READABLE, DataFile, data_files, format_of, is_hub_name
+from exlm.data.files import is_standard_input
+from exlm.data.formats import READABLE, DataFile, check_lines, data_files, format_of, is_hub_name
 from exlm.data.frames import as_text, read_frames
 from exlm.errors import InputError
 from exlm.storage.manifest import MANIFEST, has_checksums
@@ -35,13 +35,13 @@ Chunk = list[InputRow]
 def find_files(
     inputs: list[str], header: bool = True, sheet: str | None = None
 ) -> tuple[list[DataFile], list[str]]:
-    """The files behind `inputs` (files, directories, hub names, `-`) in order, and the files of
-    directories whose format is not read. InputError if an input does not exist or has nothing that
-    can be read."""
+    """The files behind `inputs` (files, directories, hub names, standard input) in order, and the
+    files of directories whose format is not read. InputError if an input does not exist or has
+    nothing that can be read."""
     names: list[str] = []
     left_out: list[str] = []
     for name in inputs:
-        if name == STANDARD_INPUT or is_hub_name(name):
+        if is_standard_input(name) or is_hub_name(name):
             names.append(name)
         else:
             readable, others = _files_of(Path(name))
@@ -98,6 +98,7 @@ def texts_and_problems(file: DataFile, text_column: str | None = None) -> Iterat
     it must not be used. InputError if the file is damaged or has no rows, or if it is unclear which
     column to read."""
     if file.format in ONE_TEXT:
+        check_lines(file.name, text_column or "")
         text_column = None
     column = None
     for rows in read_frames(file, FRAME_ROWS):

@@ -15,7 +15,7 @@ import pyarrow.parquet as pq
 
 from exlm.data.decimals import sure_marks
 from exlm.data.delimited import AS_PROGRAMS_WRITE, TableLayout, find_layout
-from exlm.data.files import STANDARD_INPUT, path_of, read_errors
+from exlm.data.files import is_standard_input, path_of, read_errors
 from exlm.data.formats import DataFile, data_files, format_of
 from exlm.data.frames import FileRows, as_text, read_frames
 from exlm.errors import InputError, import_optional, note
@@ -40,7 +40,7 @@ def output_path(
     its own results. Of the input it leaves out `.csv` alone: those of x.csv and x.smi differ."""
     if output:
         target = Path(output)
-    elif input == STANDARD_INPUT:
+    elif is_standard_input(input):
         raise InputError(
             "standard input has no name to derive another from; "
             "name the file to write with --output"

@@ -70,9 +70,9 @@ def prepare(
         inputs: files (.smi, .txt, .csv, .tsv, .jsonl, .fasta, .fa, .faa, .sdf, each also .gz, .xz,
             .zst; .parquet, .xlsx), directories of them (with their subfolders, but not hidden ones
             or what `exlm` wrote), Hugging Face data sets (`owner/name`,
-            `owner/name/config:split`), or `-` for standard input, which is read as a .txt file. Of
-            a .smi line the first word is read, of a .txt file every line, unless its first line has
-            a tab: then it is a table.
+            `owner/name/config:split`), or `-` for standard input, which is read as a .txt file
+            (`-.csv`, `-.jsonl`, ... as others). Of a .smi line the first word is read, of a .txt
+            file every line, unless its first line has a tab: then it is a table.
         output: directory to write.
         tokenizer: `smiles` (atom-level), `bpe` (byte-level, as RoBERTa's) and `wordpiece` (as
             uncased BERT's) learn a vocabulary from the inputs. `protein` has a token for each

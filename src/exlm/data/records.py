@@ -13,7 +13,7 @@ from rdkit import Chem, rdBase
 from exlm.data.columns import USUAL_NAMES, check_different, listed, text_columns
 from exlm.data.conll import read_conll
 from exlm.data.delimited import read_delimited, records_of
-from exlm.data.files import LARGEST_FILE, check_length, note_once, text_lines
+from exlm.data.files import LARGEST_FILE, check_length, note_once, path_of, text_lines
 from exlm.data.formats import HUB_NAME, DataFile, Record
 from exlm.errors import InputError, first_line, import_optional
 
@@ -117,11 +117,12 @@ def _xlsx(file: DataFile) -> Iterator[Record]:
     """The rows of a sheet of a workbook; one whose cells are empty or spaces is blank. InputError
     if there is no sheet of the name."""
     import_optional("openpyxl", "excel", f"reading {file.name}")
+    path = path_of(file.name)
     try:
-        with zipfile.ZipFile(file.name) as archive:
+        with zipfile.ZipFile(path) as archive:
             if sum(entry.file_size for entry in archive.infolist()) > LARGEST_FILE:
                 raise ValueError(f"it is larger than {LARGEST_FILE:,} bytes when it is unpacked")
-        with pd.ExcelFile(file.name, "openpyxl") as book:
+        with pd.ExcelFile(path, "openpyxl") as book:
             sheet = file.sheet or str(book.sheet_names[0])
             if sheet not in book.sheet_names:
                 raise InputError(
@@ -135,7 +136,7 @@ def _xlsx(file: DataFile) -> Iterator[Record]:
                 )
             cells = pd.read_excel(book, sheet, header=None, dtype=object, na_filter=False)
         frame = cells.where(cells.notna(), "")  # errors such as #N/A are missing cells
-        with pd.ExcelFile(file.name, "openpyxl", engine_kwargs={"data_only": False}) as book:
+        with pd.ExcelFile(path, "openpyxl", engine_kwargs={"data_only": False}) as book:
             _check_formulas(file.name, frame, book.book[sheet])
             _note_zeros(file.name, book.book[sheet])
     except InputError:

@@ -9,7 +9,9 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from itertools import chain
 from typing import TYPE_CHECKING, Any
+from unicodedata import category
 
+import numpy as np
 from tokenizers import (
     AddedToken,
     Regex,
@@ -210,6 +212,23 @@ def letter_tokenizer(name: str) -> "PreTrainedTokenizerFast":
     tokenizer.decoder = decoders.Fuse()
     tokenizer.post_processor = ENDS
     return _fast_tokenizer(tokenizer, ROBERTA)
+
+
+def ends_with_marks(text: str, tokenizer: "PreTrainedTokenizerFast") -> np.ndarray:
+    """Where a span of the text ends that the tokenizer ends before each character, or at the end of
+    the text: [characters + 1]. It goes on over letters and marks that no token has, as the accent
+    in `e` + U+0301: the tokenizer joined them to the character before, or took them away."""
+    ends = np.arange(len(text) + 1)
+    if text.isascii():
+        return ends
+    has_token = np.zeros(len(text), dtype=bool)
+    encoding = tokenizer(text, add_special_tokens=False, return_offsets_mapping=True, verbose=False)
+    for start, stop in encoding["offset_mapping"]:
+        has_token[start:stop] = True
+    for place in reversed(np.flatnonzero(~has_token).tolist()):
+        if category(text[place])[0] in "LM":
+            ends[place] = ends[place + 1]
+    return ends
 
 
 def _fast_tokenizer(

@@ -103,7 +103,7 @@ class FillCommandOptions(FillOptions):
 
     Attributes:
         file: a file of texts, in place of those after the model, in any format that `exlm prepare`
-            reads, or `-` for standard input.
+            reads; `-` is standard input with a text in each line, and `-.csv`, ... with a table.
         text_column: column of a table to read; found by its name where absent.
         id_column: column of a table that names its rows; found by its name where absent.
         header: whether a table has a header line; else its columns are `column 1`, `column 2`, ...

@@ -16,6 +16,7 @@ from transformers import PreTrainedTokenizerFast
 
 from exlm.data.columns import check_columns, choose_column
 from exlm.data.decimals import doubtful_points
+from exlm.data.files import is_standard_input
 from exlm.data.frames import read_file, with_columns, write_frame
 from exlm.data.outputs import output_layout, output_path
 from exlm.data.tokenization import alphabet_name
@@ -60,7 +61,8 @@ def score(
 
     Args:
         model: a pre-trained model of proteins.
-        input: a table of mutations, in any format that `exlm prepare` reads; `-` is standard input.
+        input: a table of mutations, in any format that `exlm prepare` reads; `-.csv`, `-.tsv`,
+            ... are standard input.
         output: .csv, .tsv, .parquet or .xlsx file to write; INPUT-MODEL-scores.csv beside the input
             where absent.
         text_column: column of the wild types; by default that with a usual name, such as sequence.
@@ -130,7 +132,7 @@ def _refuse_if_most_do_not_fit(mutants: list[Mutant], where: str) -> None:
 
 def read_wild_type(wild_type: str) -> str:
     """A sequence, or the only one of a file. InputError if it has none, or several."""
-    if not os.path.exists(wild_type):
+    if not (is_standard_input(wild_type) or os.path.exists(wild_type)):
         if not re.fullmatch(r"[A-Za-z]+\*?", wild_type):
             raise InputError(f"wild_type {wild_type} is neither a file nor a sequence; correct it")
         return wild_type

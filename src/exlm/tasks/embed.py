@@ -39,11 +39,12 @@ def embed(
     Args:
         model: a pre-trained or fine-tuned model directory.
         input: a table or a list of texts, in any format that `exlm prepare` reads; `-` is standard
-            input.
+            input with a text in each line, and `-.csv`, `-.jsonl`, ... with a table.
         output: `.parquet` (the columns of the input, and row (from 0), text, embedding and
-            problem), `.csv` (the same with a column for each dimension) or `.npy` ([rows, width]
-            float32, NaN for rows that cannot be used); INPUT-MODEL-embeddings.parquet beside the
-            input where absent.
+            problem; also cut, whether the end of a too long text was left out, but for molecules),
+            `.csv` (the same with a column for each dimension) or `.npy` ([rows, width] float32, NaN
+            for rows that cannot be used); INPUT-MODEL-embeddings.parquet beside the input where
+            absent.
         pooling: mean over the tokens, or the first state.
         layers: how many of the layers to use; where absent all, or with late expansion those before
             the expansion.
@@ -72,7 +73,7 @@ def embed(
         table, tokens = reader.read(table, input)
         progress = f"embed, from row {rows.frame.index[0] + 1}"
         vectors = embeddings(network, tokenizer, table, tokens, pooling, progress)
-        _write(path, table, vectors, layout)
+        _write(path, table, vectors, layout, may_cut=not reader.molecules)
         return table.counts("embedded", reader.standardize)
 
     settings = {
@@ -82,6 +83,7 @@ def embed(
         "max_length": reader.max_length,
         "options": {**options, "pair_column": pair_column, "standardize": standardize},
         "weights": weight_hash(model),
+        "may_cut": not reader.molecules,  # earlier versions had no such column
     }
     counts = outputs.write_by_frames(read_options.file(input), target, settings, write)
     print(
@@ -101,15 +103,19 @@ def _note_pairs(rows: frames.FileRows, pair_column: str | None, model_texts: Mod
         )
 
 
-def _write(path: Path, table: TextTable, vectors: np.ndarray, layout: TableLayout) -> None:
-    """Writes a part of the result. A .csv file has its header line in the first part alone, a .npy
-    file nowhere."""
+def _write(
+    path: Path, table: TextTable, vectors: np.ndarray, layout: TableLayout, may_cut: bool
+) -> None:
+    """Writes a part of the result, with a column `cut` where texts may be cut. A .csv file has its
+    header line in the first part alone, a .npy file nowhere."""
     if path.suffix == ".npy":
         vectors.tofile(path)
         return
     columns: dict[str, Any] = {"row": table.frame.index}
     if table.text_column != "text":
         columns["text"] = table.texts
+    if may_cut:
+        columns["cut"] = table.was_cut
     columns["problem"] = table.problems
     if path.suffix == ".csv":
         columns |= {f"embedding {i}": values for i, values in enumerate(vectors.T)}

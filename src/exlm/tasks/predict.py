@@ -40,14 +40,15 @@ def predict(
     A directory with several seeds is an ensemble: predictions are means, further columns have the
     standard deviations. For one label with classes, two columns have the predicted class and its
     probability (`confidence`). The column `in_training` says of every row whether its text or
-    molecule was in the training, if the model keeps a record of it. If the label columns are
+    molecule was in the training, if the model keeps a record of it; `cut` says whether a text was
+    too long and its end not read (molecules are not cut). If the label columns are
     present too, the metrics are printed; such a table, questions and an .xlsx file need memory as a
     whole.
 
     Args:
         model: output directory of `exlm finetune` or `exlm baseline`, or of one of its seeds.
-        input: table or texts in any format of `exlm prepare`, questions also in SQuAD JSON; `-` is
-            standard input.
+        input: table or texts in any format of `exlm prepare`, questions also in SQuAD JSON; `-`
+            is standard input with a text in each line, and `-.csv`, `-.jsonl`, ... with a table.
         output: .csv, .tsv, .jsonl, .parquet or .xlsx file to write; INPUT-MODEL-predictions.csv
             beside the input where absent.
         options: the settings of `PredictOptions`."""
@@ -73,6 +74,7 @@ def predict(
                 for seed in models
             ],
             "options": predict_options,
+            "may_cut": predictor.models.may_cut,  # earlier versions had no such column
         }
         counts = write_by_frames(predict_options.file(input), target, settings, write)
         print(f"{in_words(counts)}: {target}")

@@ -8,7 +8,7 @@ from transformers import PreTrainedConfig
 
 from exlm.data.chemistry import Standardize
 from exlm.data.columns import text_columns
-from exlm.data.formats import format_of
+from exlm.data.formats import check_lines, format_of
 from exlm.tasks.labels.label_types import LABEL_TYPES, LabelType
 
 SDF_STRUCTURES = "smiles"  # what the column of the structures of an .sdf file is called
@@ -40,7 +40,9 @@ class ModelTexts:
     def text_column_in(self, columns: Collection[Any], path: str) -> str | None:
         """The column of the file `path` that has the texts: as it is called in the training, in any
         case, or for molecules the one called smiles; of an .sdf file that of the structures,
-        whatever its properties are called. None if there is none."""
+        whatever its properties are called. None if there is none, InputError if lines seem to be a
+        table (`check_lines`)."""
+        check_lines(path, self.text_column)
         if format_of(path) == "sdf":
             return SDF_STRUCTURES
         if self.text_column and self.text_column in columns:

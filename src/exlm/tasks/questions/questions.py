@@ -14,6 +14,7 @@ from transformers import BatchEncoding, PreTrainedTokenizerFast
 from exlm.data.columns import check_columns
 from exlm.data.files import plain_suffix, read_json
 from exlm.data.frames import read_file
+from exlm.data.tokenization import ends_with_marks
 from exlm.errors import InputError
 from exlm.tasks.encoders.inference import Tokens, pad
 from exlm.tasks.encoders.saved_task import SavedTask
@@ -131,7 +132,8 @@ class Window:
     Attributes:
         row: row of the question.
         example: [S] by name: input_ids and, where the tokenizer makes them, token_type_ids.
-        offsets: int32 [S, 2]: first character of a context token, one after its last; else -1.
+        offsets: int32 [S, 2]: first character of a context token, one after its last, accents
+            included; else -1.
         null: position of CLS (or BOS), which stands for "no answer".
         label: first and last token of the first reference answer; `null` twice if the window does
             not hold all of it, or there is none; None if no window of the question holds it."""
@@ -174,26 +176,32 @@ def make_windows(
 ) -> list[Window]:
     """Cuts each context into as many windows of `max_length` tokens as it needs, which share
     `stride` tokens. Each begins with the question. One that is too long beside a long context gets
-    none. InputError if a window has neither a CLS nor a BOS token."""
+    none. Spaces around a context are left out, as saved tokenizers do by themselves. InputError if
+    a window has neither a CLS nor a BOS token."""
     windows: list[Window] = []
     room = max_length - tokenizer.num_special_tokens_to_add(pair=True)
     columns = questions[["question", "context", "answers"]]
     for row, question, context, answers in columns.itertuples():
         size = len(tokenizer.tokenize(question, verbose=False))
         is_long = size > room - stride - MIN_STEP
-        if is_long and size + len(tokenizer.tokenize(context, verbose=False)) > room:
+        text = context.strip()
+        if is_long and size + len(tokenizer.tokenize(text, verbose=False)) > room:
             continue
         encoding = tokenizer(
             question,
-            context,
+            text,
             truncation="only_second",
             max_length=max_length,
             stride=stride,
             return_overflowing_tokens=True,
             return_offsets_mapping=True,
         )
-        numbers = range(len(encoding["input_ids"]))
-        of_question = [_window(row, encoding, number, tokenizer, answers) for number in numbers]
+        place = context.find(text)
+        ends = place + ends_with_marks(text, tokenizer)
+        of_question = [
+            _window(row, encoding, number, tokenizer, answers, place, ends)
+            for number in range(len(encoding["input_ids"]))
+        ]
         if answers and all(window.label == (window.null, window.null) for window in of_question):
             of_question = [replace(window, label=None) for window in of_question]
         windows += of_question
@@ -206,14 +214,18 @@ def _window(
     number: int,
     tokenizer: PreTrainedTokenizerFast,
     answers: list[tuple[str, int]] | None,
+    place: int,
+    ends: np.ndarray,
 ) -> Window:
-    """One window of a question."""
+    """One window of a question. The text that is encoded begins at `place` of the context, and its
+    spans have their `ends` there (`ends_with_marks`)."""
     names = [name for name in ("input_ids", "token_type_ids") if name in encoding]
     example = {name: np.array(encoding[name][number], dtype=np.int32) for name in names}
     # 0 for the question, 1 for the context, NaN for special tokens
     texts = np.array(encoding.sequence_ids(number), dtype=float)
-    offsets = np.array(encoding["offset_mapping"][number], dtype=np.int32)
-    offsets[texts != 1] = -1
+    offsets = np.full((len(texts), 2), -1, dtype=np.int32)
+    starts, stops = np.array(encoding["offset_mapping"][number])[texts == 1].T
+    offsets[texts == 1] = np.column_stack([place + starts, ends[stops]])
     for token in (tokenizer.cls_token_id, tokenizer.bos_token_id):
         positions = np.flatnonzero(np.isnan(texts) & (example["input_ids"] == token))
         if len(positions):

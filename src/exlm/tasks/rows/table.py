@@ -68,6 +68,11 @@ class TextTable:
         return np.array(self.problems, dtype=object) == ""
 
     @property
+    def was_cut(self) -> np.ndarray:
+        """Which rows are used with a text that was cut: [rows] bool."""
+        return self.is_cut & self.usable
+
+    @property
     def parts(self) -> np.ndarray | None:
         """[rows] the file that each row is from (train, valid, test, ...), or None if there is one
         file."""
@@ -79,7 +84,7 @@ class TextTable:
         cut, and what `reduced_mixtures` counts."""
         usable = int(self.usable.sum())
         counts = {f"rows {done}": usable, UNUSABLE: len(self.problems) - usable}
-        if cut := int((self.is_cut & self.usable).sum()):
+        if cut := int(self.was_cut.sum()):
             counts["cut to max_length"] = cut
         return counts | self.reduced_mixtures(standardize)
 

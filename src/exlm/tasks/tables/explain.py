@@ -16,7 +16,7 @@ from exlm.data.chemistry import standardize
 from exlm.data.columns import identifier_column
 from exlm.data.drawing import atom_starts, draw
 from exlm.data.frames import as_text
-from exlm.data.tokenization import alphabet_name
+from exlm.data.tokenization import alphabet_name, ends_with_marks
 from exlm.errors import InputError
 from exlm.storage.files import render, write_text
 from exlm.tasks.encoders.inference import Tokens
@@ -68,11 +68,12 @@ def _spans(
             word = place if by_token else encoding.word_ids()[place]
             words.setdefault((sequence, word), []).append(place)
     texts = (text, pair or "")
+    ends = [ends_with_marks(part, tokenizer) for part in texts]
     spans = []
     for (sequence, _), places in words.items():
         start, _ = encoding["offset_mapping"][places[0]]
         _, end = encoding["offset_mapping"][places[-1]]
-        characters = texts[sequence][start:end].strip()
+        characters = texts[sequence][start : ends[sequence][end]].strip()
         spans.append(Span(characters, sequence * len(text) + start, places))
     return spans
 

@@ -124,6 +124,8 @@ class TablePredictor:
             counts[f"far from the training molecules (distance over {FAR})"] = far
         if in_training is not None:
             columns["in_training"] = in_training
+        if self.models.may_cut:
+            columns["cut"] = table.was_cut
         columns["problem"] = table.problems
         if self.options.explain:
             columns["explanation"] = self._explain(table, tokens, Path(self.options.explain))

@@ -25,6 +25,11 @@ class RowModels(ABC):
     in_chunks: ClassVar[bool]  # whether they may predict for some rows of a file at a time
 
     @property
+    def may_cut(self) -> bool:
+        """Whether too long texts are cut."""
+        return False
+
+    @property
     @abstractmethod
     def tokenizer(self) -> PreTrainedTokenizerFast | None:
         """What spells texts before they are compared; None if nothing does."""
@@ -45,6 +50,10 @@ class Encoders(RowModels):
     """Fine-tuned encoders. All have the same tokenizer."""
 
     in_chunks: ClassVar[bool] = True
+
+    @property
+    def may_cut(self) -> bool:
+        return not self.molecules
 
     @property
     def tokenizer(self) -> PreTrainedTokenizerFast:
