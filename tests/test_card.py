@@ -128,6 +128,8 @@ def test_the_card_of_a_pre_training(run, corpus):
     assert metadata["library_name"] == "transformers" and metadata["pipeline_tag"] == "fill-mask"
     assert "license" not in metadata and "exlm" in metadata["tags"]
     assert "No licence of the weights was named" in text
+    # No index of packages has it.
+    assert "pip install exlm" not in text and "`pip install .` in the folder of" in text
     manifest = json.loads((corpus / "manifest.json").read_text())
     result = json.loads((run / "result.json").read_text())
     assert manifest["corpus_hash"] in text

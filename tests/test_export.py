@@ -12,6 +12,7 @@ import torch
 from tokenizers import Tokenizer
 from transformers import AutoTokenizer
 
+import exlm
 from exlm import (
     ExLMForMaskedLM,
     ExLMForQuestionAnswering,
@@ -55,6 +56,13 @@ def case(request, tmp_path_factory):
     export(path, str(folder / "onnx"))
     kind = ExLMModel if head is ExLMForMaskedLM else head
     return folder, kind.from_pretrained(path).eval(), names
+
+
+def test_a_file_says_nothing_of_the_folders_of_its_maker(case):
+    content = (case[0] / "onnx/model.onnx").read_bytes()
+    for path in (exlm.__path__[0], ROOT, Path.home(), sys.prefix):
+        assert str(path).encode() not in content
+    assert b"stack_trace" not in content and b'File "' not in content
 
 
 def test_the_outputs_are_those_of_pytorch(case):

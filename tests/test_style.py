@@ -1,11 +1,14 @@
 """How the code reads: what a formatter and a type checker do not see."""
 
 import ast
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
-SOURCES = sorted((Path(__file__).parents[1] / "src").rglob("*.py"))
+ROOT = Path(__file__).parents[1]
+SOURCES = sorted((ROOT / "src").rglob("*.py"))
 LONGEST = 50  # lines of a function, without its docstring
 
 
@@ -34,3 +37,13 @@ def test_functions_are_short(path):
         if lines_without_docstring(function) > LONGEST
     }
     assert not too_long
+
+
+def test_the_type_check_finds_an_import_of_ours_that_does_not_exist(tmp_path):
+    pytest.importorskip("mypy")
+    probe = tmp_path / "probe.py"
+    probe.write_text("import scipy.stats\nimport exlm.errors\nimport exlm.tasks.no_such_file\n")
+    options = ["--config-file=pyproject.toml", "--follow-imports=skip", f"--cache-dir={tmp_path}"]
+    command = [sys.executable, "-m", "mypy", *options, str(probe)]
+    found = subprocess.run(command, cwd=ROOT, capture_output=True, text=True).stdout
+    assert "probe.py:3: error:" in found and "Found 1 error in 1 file" in found

@@ -101,6 +101,37 @@ def test_a_fine_tuning_on_another_label_keeps_the_id_of_its_pre_training(tmp_pat
     assert second["group"].startswith("other fine-tunings of these models: other labels")
 
 
+def test_label_columns_are_no_other_setting_where_a_user_named_them(tmp_path):
+    model = pretraining(tmp_path, "m")
+    for name, rate in (("named", 1e-4), ("found", 2e-4)):
+        path = finetuning(tmp_path, name, model, "assay.csv", [0.6], rate=rate) / "results.json"
+        with editing(path) as result:
+            result["runs"][0]["label_columns"] = ["logD"]
+            if name == "named":
+                for settings in (result["settings"], result["runs"][0]["settings"]):
+                    settings["task"]["label_columns"] = ["logD"]
+    report([str(tmp_path)], str(tmp_path / "out"))
+    rows = read_csv(tmp_path / "out/tables/mine.csv")
+    assert len(rows) == 2 and len({row["group"] for row in rows}) == 1
+    assert all(row["settings"] and "label_columns" not in row["settings"] for row in rows)
+
+
+def test_the_table_of_runs_has_hours_rows_and_checksums_of_fine_tunings(tmp_path):
+    path = finetuning(tmp_path, "t", tmp_path / "model", "/data/assay.csv", [0.6, 0.7])
+    with editing(path / "results.json") as result:
+        for run in result["runs"]:
+            run["split"] = {"train": 8, "valid": 2}
+            run["file_sha256"] = {"/data/assay.csv": "ab" * 32}
+            log = path / result["best"] / f"seed-{run['seed']}" / "log.jsonl"
+            log.write_text(
+                '{"step": 1, "kind": "train", "seconds": 900}\n{"step": 1, "kind": "eval"}\n'
+            )
+    report([str(tmp_path)], str(tmp_path / "out"))
+    [row] = read_csv(tmp_path / "out/tables/runs.csv")
+    assert float(row["hours"]) == 0.5 and row["rows"] == "8 train, 2 valid"
+    assert row["SHA-256 of the data"] == f"assay.csv {'ab' * 32}"
+
+
 def test_the_rows_that_a_training_had_are_a_range_over_seeds(tmp_path):
     path = finetuning(tmp_path, "t", tmp_path / "model", "esol", [1.0, 1.1, 1.2], "rmse", "test")
     with editing(path / "results.json") as result:

@@ -623,6 +623,14 @@ def test_the_report_has_a_row_for_every_baseline(table, tmp_path):
     rows_scored = int(results["counts"]["test"]["rows"]["median"])
     assert rows.loc["ECFP4 + random forest", "rows"] == rows_scored
     assert "nan" not in (tmp_path / "report/report.md").read_text()
+    runs = pd.read_csv(tmp_path / "report/tables/runs.csv")
+    first = results["runs"][0]
+    seconds = sum(run["seconds"] for run in results["runs"])
+    nearest = runs[runs["what"].str.contains("nearest")].iloc[0]
+    assert nearest["hours"] == pytest.approx(seconds / 3600, abs=1e-6)
+    assert nearest["rows"] == ", ".join(f"{rows} {part}" for part, rows in first["split"].items())
+    checksum = hashlib.sha256((tmp_path / "bace.csv").read_bytes()).hexdigest()
+    assert nearest["SHA-256 of the data"] == f"bace.csv {checksum}"
 
 
 def test_every_baseline_is_named_in_the_help():

@@ -35,6 +35,8 @@ def test_evaluate_gives_the_scores_of_the_predictions_with_intervals(tuned, mole
     assert calibrated["calibration_error"]["value"] != scores["calibration_error"]["value"]
     out = capsys.readouterr().out
     assert f"{correct:.4f} (" in out
+    assert "in brackets: 95% bootstrap intervals over rows (50 draws)" in out
+    assert "rows predicted, 0 without a prediction (the column problem of exlm predict" in out
     assert re.search(r"^tasks_scored( +1){3}$", out, re.MULTILINE)  # a count is a whole number
     pd.read_csv(table).drop(columns="nitrogen").to_csv(molecules / "unlabelled.csv", index=False)
     with pytest.raises(InputError, match="nothing can be scored.* nitrogen; name the column"):
@@ -62,7 +64,7 @@ def test_results_count_rows_and_positives_and_say_what_so_few_are_worth(tuned, m
     least, greatest = f"{counts['min']:.0f}", f"{counts['max']:.0f}"
     positives_in_words = least if least == greatest else f"{least} to {greatest}"
     assert f"12 rows, {positives_in_words} of them positive" in out
-    assert f"95% interval over rows {low:.4f} to {high:.4f}" in out
+    assert f"95% interval over rows {low:.4f} to {high:.4f} (10 draws)" in out
     assert "with so few rows this number is a rough guess" in out
     medians = [
         f"{name} {report['test'][name]['median']:.4f}"
@@ -268,5 +270,5 @@ def test_rows_that_are_not_scored_are_counted(tuned, molecules, tmp_path, capsys
     )
     assert (report["labelled"], report["unknown_labels"], report["unusable"]) == (53, 2, 4)
     printed, noted = capsys.readouterr()
-    assert "4 marked in the column problem" in printed
+    assert "56 rows predicted, 4 without a prediction (the column problem of exlm" in printed
     assert "2 rows have a label that cannot be scored, the first row 1: 'carbon' is no" in noted

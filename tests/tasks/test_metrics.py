@@ -173,6 +173,13 @@ def test_diverged_predictions_are_refused():
         score_predictions(LABEL_TYPES["binary"], labels, np.array([[NAN], [0.5]]))
 
 
+def test_equal_scores_do_not_vary():
+    for score in (0.1 + 0.2, 2.04, 1 / 3):
+        summary = summarise([{"rmse": score}] * 3)["rmse"]
+        assert summary == {"mean": score, "std": 0, "median": score, "min": score, "max": score}
+    assert in_digits(summarise([{"f1": 0.1 + 0.2}] * 3)["f1"]["std"]) == "0.0000"
+
+
 def test_summarise_gives_median_mean_sample_deviation_and_range():
     rows = [{"rmse": value} for value in (1.0, 3.0, 8.0)]
     deviation = math.sqrt(((1 - 4) ** 2 + (3 - 4) ** 2 + (8 - 4) ** 2) / 2)

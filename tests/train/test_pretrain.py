@@ -25,6 +25,7 @@ from exlm import ExLMForMaskedLM, InputError
 from exlm.data.batching import MaskedBatches, mask_tokens
 from exlm.data.corpus import Corpus
 from exlm.data.prepare import prepare
+from exlm.describe.on_disk import verify
 from exlm.errors import Interrupted, TrainingStopped
 from exlm.model.evaluation import evaluate_batch
 from exlm.model.modeling_exlm import ExLMModel
@@ -37,7 +38,7 @@ from exlm.pretrain.run import pretrain
 from exlm.pretrain.settings import ArchitectureConfig, DataConfig, EvaluateConfig, PriorSchedule
 from exlm.randomness import Purpose, random_bits
 from exlm.storage.files import read_log, to_json_types
-from exlm.storage.manifest import damage, write_manifest
+from exlm.storage.manifest import MANIFEST, damage, write_manifest
 from exlm.storage.models import load_model
 from exlm.storage.tokenizers import load_tokenizer
 from exlm.train import checkpoint, devices, distributed, tracking, update
@@ -257,6 +258,19 @@ def test_the_result_is_a_hugging_face_directory(whole, corpus):
     assert 0 <= result["evaluation"]["accuracy"] <= 1 and result["infeasible"] == 0
     assert (whole / "recipe.yaml").exists()
     assert damage(whole) is None
+
+
+def test_verify_compares_every_file_of_a_run(whole, capsys):
+    verify(str(whole))
+    of_others = {"tensorboard", *(path.name for path in whole.glob("checkpoint-*"))}
+    assert "not recorded" not in capsys.readouterr().out.replace("not recorded: tensorboard (", "")
+    for name in {path.name for path in whole.glob("[!.]*")} - of_others:
+        if (whole / name).is_file() and name not in ("README.md", MANIFEST):
+            content = (whole / name).read_bytes()
+            (whole / name).write_bytes(content + b" ")
+            assert f"{name} has" in str(damage(whole, of_run=True))
+            (whole / name).write_bytes(content)
+    assert damage(whole, of_run=True) is None
 
 
 @pytest.mark.parametrize("installed", [False, True])

@@ -42,7 +42,7 @@ from exlm.data.tokenization import (
     train_text_tokenizer,
 )
 from exlm.errors import InputError, note
-from exlm.storage.files import write_json
+from exlm.storage.files import read_or_empty, write_json
 from exlm.storage.manifest import MANIFEST, file_entries, new_directory
 from exlm.storage.tokenizers import load_tokenizer, tokenizer_hash
 
@@ -88,7 +88,8 @@ def prepare(
         by_default: OnInvalid = "keep" if prepare_options.packed else "skip"
         prepare_options = replace(prepare_options, on_invalid=by_default)
     sources, ignored_files = find_files(inputs, prepare_options.header, prepare_options.sheet)
-    with new_directory(Path(output), overwrite, OVERWRITE_ADVICE) as folder:
+    is_corpus = "format_version" in read_or_empty(Path(output) / MANIFEST)
+    with new_directory(Path(output), overwrite and is_corpus, OVERWRITE_ADVICE) as folder:
         manifest = _write_corpus(folder, prepare_options, sources, ignored_files, workers)
         write_json(folder / MANIFEST, manifest)
     print(describe(manifest, output))

@@ -1,13 +1,16 @@
 """What is on disk: `exlm info` describes a directory, `exlm verify` compares its files with their
 checksums."""
 
+from collections.abc import Iterable
+from itertools import takewhile
 from pathlib import Path
 
+from exlm.data.columns import listed
 from exlm.data.corpus import Corpus, describe
 from exlm.describe.card import run_facts
 from exlm.errors import InputError
-from exlm.storage.files import read_or_empty
-from exlm.storage.manifest import MANIFEST, damage
+from exlm.storage.files import MODEL_CARD, read_or_empty
+from exlm.storage.manifest import MANIFEST, damage, recorded
 from exlm.storage.shipped import model_path
 
 
@@ -40,7 +43,9 @@ def info(path: str) -> str:
 
 def verify(path: str) -> None:
     """Compares every file of a corpus, checkpoint, model or run with the SHA-256 that was recorded
-    when it was written.
+    when it was written, and names the files and folders of which none was recorded.
+
+    The card of a model (`README.md`) may be edited, and is not compared.
 
     Args:
         path: a directory; all directories in it that have a manifest are checked.
@@ -57,11 +62,31 @@ def verify(path: str) -> None:
         )
     damaged = 0
     for directory in directories:
-        description = damage(directory)
+        description = damage(directory, of_run=True)
         print(f"{directory}: {description or 'as it was written'}")
         damaged += description is not None
+    if others := _not_recorded(Path(path), directories):
+        print(f"not recorded: {listed(others)} (no {MANIFEST} has them, so they are not compared)")
     if damaged:
         raise InputError(
             f"{damaged} of {len(directories)} directories are damaged; make them again or copy "
             "them from elsewhere (a run goes on from its newest undamaged checkpoint)"
         )
+
+
+def _not_recorded(path: Path, directories: Iterable[Path]) -> list[Path]:
+    """The files below `path` that none of the manifests in some directories has, without cards and
+    hidden ones; of a folder where no file is recorded, the folder."""
+    known = set[Path]()
+    for directory in directories:
+        names = [*recorded(directory), MANIFEST, MODEL_CARD]
+        known.update(directory / name for name in names)
+    known_folders = {folder for file in known for folder in file.parents}
+    others = set[Path]()
+    for file in path.rglob("*"):
+        relative = file.relative_to(path)
+        is_hidden = any(name.startswith(".") for name in relative.parts)
+        if file.is_file() and not is_hidden and file not in known:
+            *_, highest = takewhile(lambda one: one not in known_folders, [file, *file.parents])
+            others.add(highest.relative_to(path))
+    return sorted(others)

@@ -2,7 +2,7 @@
 
 import warnings
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import torch
 from tokenizers import Tokenizer
@@ -71,9 +71,8 @@ def export(model: str, output: str, format: Literal["onnx"] = "onnx") -> Path:
             verbose=False,
         )
         assert program is not None
-        # Without the shapes of inner values: quantization transposes some, and would refuse them.
         onnx_model = program.model_proto
-        del onnx_model.graph.value_info[:]
+        _remove_debug_data(onnx_model)
         onnx.save(onnx_model, folder / "model.onnx")
         _write_cutting_tokenizer(folder, tokenizer)
         config.save_pretrained(folder)
@@ -86,6 +85,18 @@ def export(model: str, output: str, format: Literal["onnx"] = "onnx") -> Path:
     if standardize != "none":
         note(f"the model was trained with standardize {standardize}; write molecules so, too")
     return Path(output) / "model.onnx"
+
+
+def _remove_debug_data(part: Any) -> None:
+    """Removes what a part of an ONNX model says of its making, such as the paths of source files,
+    and the shapes of inner values: quantization transposes some, and would refuse them."""
+    for field, content in part.ListFields():
+        if field.name in ("metadata_props", "doc_string", "value_info"):
+            part.ClearField(field.name)
+        elif field.message_type:
+            is_one = hasattr(content, "ListFields")
+            for inner in [content] if is_one else content:
+                _remove_debug_data(inner)
 
 
 def _refuse_what_onnx_cannot_say(config: PreTrainedConfig) -> None:

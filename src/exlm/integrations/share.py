@@ -12,9 +12,8 @@ from exlm.storage.files import (
     MODEL_CARD,
     read_or_empty,
     without_folders,
-    write_json,
 )
-from exlm.storage.manifest import MANIFEST, new_directory
+from exlm.storage.manifest import MANIFEST, altered, finish_run, forget_removed, new_directory
 from exlm.storage.models import check_model
 from exlm.storage.shipped import model_path
 from exlm.tasks.results import is_baseline, seed_directories
@@ -46,6 +45,8 @@ def share(model: str, directory: str) -> Path:
     files = {file for folder in folders for file in _files_of_model(folder)}
     if (source / GRID_REPORT).is_file():
         files.add(source / GRID_REPORT)
+        if problem := altered(source / GRID_REPORT):
+            raise InputError(f"{source}: {problem}; restore it or train again")
     to_copy = {path for file in files for path in (file, *file.parents)}
     others = [path for path in source.rglob("*") if path.parent in to_copy and path not in to_copy]
     left_out = {path.name for path in others if not path.name.startswith(".")}
@@ -54,8 +55,10 @@ def share(model: str, directory: str) -> Path:
             target = copy / file.relative_to(source)
             target.parent.mkdir(parents=True, exist_ok=True)
             shutil.copyfile(file, target)
+        for folder in folders:
+            forget_removed(copy / folder.relative_to(source))
         if (copy / GRID_REPORT).is_file():
-            write_json(copy / GRID_REPORT, _without_folders(read_or_empty(copy / GRID_REPORT)))
+            finish_run(copy, GRID_REPORT, _without_folders(read_or_empty(copy / GRID_REPORT)))
     size = sum(file.stat().st_size for file in files) / 1e6
     copied = sorted({file.name for file in files})
     print(f"{directory}: {size:.1f} MB, models: {len(folders)}, files: {', '.join(copied)}")

@@ -265,7 +265,7 @@ def runs_table(groups: Sequence[RunGroup], runs: Runs) -> Table:
         for run in group.runs:
             row = _run_row(group.label, "pre-training", run.model.label, run)
             row |= {"p, %": 100 * run.model.p, "r": run.model.r, "updates": run.steps}
-            rows.setdefault(run.id, row | {"hours": run.hours})
+            rows.setdefault(run.id, row)
             tunings = [other for other in group.finetunings if other.pretraining == run.id]
             for tuning in sorted(tunings, key=lambda tuning: tuning.task):
                 what = f"{title(tuning.task)} from {run.id}, {tuning.grid_cell}"
@@ -287,6 +287,7 @@ def runs_table(groups: Sequence[RunGroup], runs: Runs) -> Table:
 
 def _run_row(group: str, kind: str, what: str, run: Pretraining | TaskResult) -> Row:
     """The row of any run; the caller fills in what only a pre-training has."""
+    rows, files = (run.split, run.files) if isinstance(run, TaskResult) else ("", "")
     return {
         "group": group,
         "run": run.id,
@@ -297,9 +298,11 @@ def _run_row(group: str, kind: str, what: str, run: Pretraining | TaskResult) ->
         "updates": "",
         "seeds": " ".join(map(str, run.seeds)),
         "result": run.result,
-        "hours": "",
+        "hours": run.hours,
         "device": run.device,
         "directory": str(run.path),
+        "rows": rows,
+        "SHA-256 of the data": files,
     }
 
 

@@ -8,6 +8,7 @@ from statistics import fmean
 
 from exlm.paper.display import COMPARABLE, DISPLAY, title
 from exlm.paper.pretrainings import Json, Numbers, device_of, short_hash
+from exlm.storage.files import read_log
 from exlm.tasks.labels.metrics import is_share
 from exlm.tasks.rows.datasets import GLUE, MOLECULENET, file_task
 
@@ -30,6 +31,9 @@ class TaskResult:
         rows_sha256: that of the rows that were scored; of earlier versions that of the data.
         rows_scored: how many these are, for each seed if the seeds scored other rows.
         comparison: what fine-tunings have in common that are compared, in JSON.
+        split, files: how many rows each part has, and the SHA-256 of every file, in words; "" if
+            they are not recorded.
+        hours: of all seeds: of training, or of fitting a baseline; "" if they are not recorded.
         options: its settings as text, "" where one is null.
         source: the baseline, or the model that it began with, in words.
         model_path, model_sha256: the directory of that (None: random weights), and its weights.
@@ -54,6 +58,7 @@ class TaskResult:
         part = "test" if "test" in content else "valid"
         is_questions = task_settings.get("task_type") == "question_answering"
         task = file_task(task_settings["dataset"], columns)
+        task_settings = _with_label_columns(task_settings, task, columns)
         self.task = f"data set {task}" if task in DISPLAY["column_names"] else task
         self.metric = str(content["metric"])
         self.in_percent = is_questions or is_share(self.metric)
@@ -66,7 +71,7 @@ class TaskResult:
         split = task_settings.get("split")
         unit = ", %" if self.in_percent else ""
         heading = f"{title(self.task)}: {part} {self.metric}{unit}, split {split or 'parts'}"
-        self.heading = ", ".join([heading, *_row_settings(task_settings, self.task, columns)])
+        self.heading = ", ".join([heading, *_row_settings(task_settings, self.task)])
         self.rows = _rows_in_words(content, part)
         self.rows_scored = _rows_scored(seed_results, part, split)
         self.departures: list[str] = settings.get("departures") or []
@@ -75,8 +80,10 @@ class TaskResult:
         self.data = tuple(checksum or "unknown" for checksum in by_part.values())
         rows = [seed.get("rows_sha256", {}).get(part) for seed in seed_results]
         self.rows_sha256 = " ".join(self.data if None in rows else dict.fromkeys(rows))
-        self.comparison = _comparison(content, self.data)
-        self.options = _options(seed_settings)
+        self.split, self.files = _data_in_words(seed_results[0])
+        self.comparison = _comparison(content, task_settings, self.data)
+        self.options = _options(seed_settings, task_settings)
+        self.hours = _hours(path / content["best"], seed_results)
 
         # The model
         self.is_baseline = bool(settings.get("baseline"))
@@ -138,20 +145,31 @@ def _rows_in_words(content: Json, part: str) -> str | int:
     return f"{int(rows)}, {in_training} of them in the training"
 
 
+def _data_in_words(seed_result: Json) -> tuple[str, str]:
+    """The rows of every part, and the SHA-256 of every file; earlier versions have no files."""
+    parts = [f"{rows} {part}" for part, rows in (seed_result.get("split") or {}).items()]
+    checksums = (seed_result.get("file_sha256") or {}).items()
+    files = [f"{Path(file).name} {checksum}" for file, checksum in checksums]
+    return ", ".join(parts), ", ".join(files)
+
+
 def _median(content: Json, entry: str, part: str, name: str) -> float | None:
     """A median over seeds of an entry about a part; earlier versions have no such entries."""
     summary = content.get(entry, {}).get(part, {})
     return summary[name]["median"] if name in summary else None
 
 
-def _row_settings(task_settings: Json, task: str, columns: list[str] | None) -> list[str]:
+def _with_label_columns(task_settings: Json, task: str, columns: list[str] | None) -> Json:
+    """The settings of a task with its label columns, also if these were found and not named. Those
+    of GLUE stay as they are, as they differ between its own files and the hub's."""
+    return task_settings if task in GLUE else {**task_settings, "label_columns": columns}
+
+
+def _row_settings(task_settings: Json, task: str) -> list[str]:
     """Those settings of a task that choose its rows, without those that are as usual, such as the
-    label columns of a MoleculeNet set or of GLUE, which differ between its own files and the
-    hub's."""
+    label columns of a MoleculeNet set."""
     usual_columns = MOLECULENET[task].label_columns if task in MOLECULENET else None
     usual_values = COMPARABLE["row_settings"] | {"label_columns": [None, usual_columns]}
-    if task not in GLUE:
-        task_settings = {**task_settings, "label_columns": columns}
     settings = []
     for name, usual in usual_values.items():
         value = task_settings.get(name, usual[0])
@@ -174,18 +192,29 @@ def _rows_scored(seed_results: list[Json], part: str, split: str | None) -> str:
     return rows
 
 
-def _comparison(content: Json, data: tuple[str, ...]) -> str:
+def _hours(folder: Path, seed_results: list[Json]) -> float | str:
+    """The hours of all seeds, whose directories are in `folder`: of the updates as in their logs,
+    or as a baseline wrote them. It was fitted once where seeds have one split and one time."""
+    fits = {(run.get("split_sha256"), run.get("seconds", 0.0)) for run in seed_results}
+    seconds = sum(seconds for _, seconds in fits)
+    for run in seed_results:
+        log = read_log(folder / f"seed-{run['seed']}" / "log.jsonl")
+        seconds += sum(entry["seconds"] for entry in log if entry["kind"] == "train")
+    return seconds / 3600 if seconds else ""
+
+
+def _comparison(content: Json, task_settings: Json, data: tuple[str, ...]) -> str:
     settings = content["settings"]
     grid = content.get("cells")
     training = content["runs"][0]["settings"].get("train") if grid is None else sorted(grid)
     starts_later = settings.get("start_from") is not None
-    shared = [training, _task_options(settings["task"]), data, starts_later]
+    shared = [training, _task_options(task_settings), data, starts_later]
     return json.dumps(shared, sort_keys=True)
 
 
-def _options(settings: Json) -> dict[str, str]:
+def _options(settings: Json, task_settings: Json) -> dict[str, str]:
     options = {f"train.{name}": value for name, value in settings.get("train", {}).items()}
-    options |= {f"task.{name}": value for name, value in _task_options(settings["task"]).items()}
+    options |= {f"task.{name}": value for name, value in _task_options(task_settings).items()}
     options["start_from"] = settings.get("start_from")
     if "precision" in settings:  # baselines have none
         options["precision"] = settings["precision"]

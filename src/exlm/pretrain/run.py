@@ -27,10 +27,9 @@ from exlm.storage.files import (
     read_log,
     read_or_empty,
     to_json_types,
-    write_json,
     write_yaml,
 )
-from exlm.storage.manifest import damage
+from exlm.storage.manifest import damage, finish_run
 from exlm.storage.models import save_model, weight_files
 from exlm.storage.runs import finished_result, lock, machine
 from exlm.storage.tokenizers import load_tokenizer
@@ -113,7 +112,7 @@ def pretrain(
         write_yaml(directory / "recipe.yaml", recipe)
         write_card(directory, result)
         # The last file says that the run is finished.
-        write_json(directory / RUN_RESULT, result)
+        finish_run(directory, RUN_RESULT, result)
         print(f"{directory}: {_describe(result, model.has_links)}")
         return result
 

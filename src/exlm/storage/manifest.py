@@ -1,4 +1,6 @@
-"""Directories that can be verified: `manifest.json` has the size and SHA-256 of every file."""
+"""Directories that can be verified: `manifest.json` has the size and SHA-256 of every file, those
+of a model or a corpus in its entry `files`, and what a run wrote beside its model in `run_files`.
+A model is refused if one of the first has changed; `exlm verify` compares all."""
 
 import json
 from collections.abc import Iterable, Iterator
@@ -8,21 +10,27 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 from exlm.errors import InputError
-from exlm.storage.files import read_or_empty, sha256, sync, write_text
+from exlm.storage.files import read_or_empty, replacing, sha256, sync, write_json, write_text
 
 MANIFEST = "manifest.json"
+# What runs write beside a model, or in the place of one, and nobody is meant to edit. Whatever else
+# is in their directories may be the user's.
+RUN_FILES = (
+    *("recipe.yaml", "invalid_rows.csv", "log.jsonl", "program.log", "result.json", "results.json"),
+    *("baseline.json", "predictions.csv", "predictions-valid.csv", "predictions-test.csv"),
+    *("train.smi", "train.sha256"),
+)
+SECTIONS = ("files", "run_files")  # entries of a manifest that have files
 
 
 def file_entries(directory: Path, files: Iterable[Path]) -> dict[str, dict[str, Any]]:
     """Size and SHA-256 of every file, by its name in `directory` (with `/` if it is in a folder
     there)."""
-    return {
-        path.relative_to(directory).as_posix(): {
-            "bytes": path.stat().st_size,
-            "sha256": sha256(path),
-        }
-        for path in sorted(files)
-    }
+    return {path.relative_to(directory).as_posix(): _entry(path) for path in sorted(files)}
+
+
+def _entry(path: Path) -> dict[str, Any]:
+    return {"bytes": path.stat().st_size, "sha256": sha256(path)}
 
 
 def write_manifest(directory: Path, files: list[Path], **facts: Any) -> None:
@@ -35,21 +43,62 @@ def write_manifest(directory: Path, files: list[Path], **facts: Any) -> None:
     sync(directory)
 
 
+def finish_run(directory: Path, last: str, content: Any) -> None:
+    """Writes the JSON file `last`, which says that a run is finished, and right before it the
+    manifest with an entry of this and every other of the RUN_FILES, beside those of the model."""
+    with replacing(directory / last) as partial:
+        write_json(partial, content)
+        written = [directory / name for name in RUN_FILES if name != last]
+        entries = file_entries(directory, [path for path in written if path.is_file()])
+        manifest = {"files": {}, **read_or_empty(directory / MANIFEST)}
+        manifest["run_files"] = {**entries, last: _entry(partial)}
+        write_json(directory / MANIFEST, manifest)
+
+
+def forget_removed(directory: Path) -> None:
+    """Takes the entries of files that are not there out of a manifest."""
+    manifest = read_or_empty(directory / MANIFEST, *SECTIONS)
+    for section in manifest.keys() & SECTIONS:
+        entries = manifest[section]
+        manifest[section] = {name: entries[name] for name in entries if (directory / name).exists()}
+    if manifest:  # none that is damaged
+        write_json(directory / MANIFEST, manifest)
+
+
+def recorded(directory: Path) -> dict[str, Any]:
+    """The entries of all files of a manifest; {} if there is none, or it is damaged."""
+    manifest = read_or_empty(directory / MANIFEST)
+    sections = [manifest.get(section) for section in SECTIONS]
+    return {
+        name: entry
+        for entries in sections
+        if isinstance(entries, dict)
+        for name, entry in entries.items()
+    }
+
+
 def has_checksums(directory: Path) -> bool:
-    """Whether a directory has a manifest as `write_manifest` writes it."""
-    files = read_or_empty(directory / MANIFEST).get("files")
-    entries = list(files.values()) if isinstance(files, dict) else []
+    """Whether a directory has a manifest as `write_manifest` or `finish_run` writes it."""
+    entries = list(recorded(directory).values())
     return bool(entries) and all(isinstance(entry, dict) and "sha256" in entry for entry in entries)
 
 
-def damage(directory: Path, contents: bool = True) -> str | None:
+def altered(file: Path) -> str | None:
+    """What is wrong if a file is not what the manifest beside it says; None if it is, or if it is
+    not recorded."""
+    entry = recorded(file.parent).get(file.name)
+    if entry is None or entry == _entry(file):
+        return None
+    return f"{file.name} does not match its SHA-256 (it was changed after the run wrote it)"
+
+
+def damage(directory: Path, contents: bool = True, of_run: bool = False) -> str | None:
     """What is wrong in a directory with a manifest, or None; without `contents` only sizes of files
-    are compared."""
+    are compared. What a run wrote beside its model is compared if `of_run`."""
     try:
         manifest = json.loads((directory / MANIFEST).read_text(encoding="utf-8"))
-        checksums = {
-            name: (file["bytes"], file["sha256"]) for name, file in manifest["files"].items()
-        }
+        entries = manifest["files"] | (manifest.get("run_files", {}) if of_run else {})
+        checksums = {name: (file["bytes"], file["sha256"]) for name, file in entries.items()}
     except FileNotFoundError:
         return f"{MANIFEST} is missing (the write was interrupted)"
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError):

@@ -20,10 +20,9 @@ from exlm.storage.files import (
     read_or_empty,
     replacing,
     to_json_types,
-    write_json,
     write_yaml,
 )
-from exlm.storage.manifest import MANIFEST
+from exlm.storage.manifest import MANIFEST, finish_run, forget_removed
 from exlm.storage.runs import (
     finished_result,
     lock,
@@ -103,7 +102,7 @@ class Grid:
             report = self._report(results, best)
             if leaves_model(results[best][0]):
                 self._copy_model(self._run_dir(best, report["best_seed"]))
-            write_json(self.directory / GRID_REPORT, report)
+            finish_run(self.directory, GRID_REPORT, report)
             if leaves_model(results[best][0]):
                 write_card(self.directory)
         print(describe_report(report, self.directory))
@@ -178,16 +177,19 @@ class Grid:
             result = {"seed": seed, IDENTITY: cell_identity, **result}
             if leaves_model(result):
                 write_card(run_dir, dict(result))
-            write_json(run_dir / RUN_RESULT, result)
+            finish_run(run_dir, RUN_RESULT, result)
         return result
 
     def _remove_models(self, cell: str) -> None:
         """Removes the models of a grid cell that is not the best: a hundred would fill the disk.
         Scores and predictions stay."""
+        manifests = list((self.directory / cell).glob(f"seed-*/{MANIFEST}"))
         for path in (self.directory / cell).glob("seed-*/**/*"):
             to_keep = path.name in (RUN_RESULT, "log.jsonl") or "predictions" in path.name
-            if path.is_file() and not to_keep:
+            if path.is_file() and not to_keep and path not in manifests:
                 path.unlink()
+        for manifest in manifests:
+            forget_removed(manifest.parent)
 
     def _copy_model(self, source: Path) -> None:
         """Copies a model to the directory of the grid. The manifest comes last: after an

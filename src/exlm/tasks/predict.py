@@ -157,7 +157,8 @@ def evaluate(
         **_report(predictions.evaluation, predictions.counts, resamples, seed),
     }
     write_json(target, report)
-    print(in_words(predictions.counts))
+    without = "without a prediction (the column problem of exlm predict says why)"
+    print(in_words({kind.replace(UNUSABLE, without): n for kind, n in predictions.counts.items()}))
     _print_report(report, saved_task)
     print(f"everything is in {target}")
     return report
@@ -205,7 +206,10 @@ def _print_report(report: dict[str, Any], saved_task: SavedTask) -> None:
         )
     print(pd.DataFrame(report["metrics"]).map(_in_words).to_string())
     if report["resamples"]:
-        print(f"in brackets: {BOOTSTRAP_LEVEL:.0%} bootstrap intervals over rows")
+        print(
+            f"in brackets: {BOOTSTRAP_LEVEL:.0%} bootstrap intervals over rows "
+            f"({report['resamples']} draws)"
+        )
     if saved_task.error_scales:
         print(SCALED_ERRORS)
     of_labels = pd.DataFrame(report["labels"]).T

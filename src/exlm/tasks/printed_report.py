@@ -77,6 +77,8 @@ def _lines_of_part(report: GridReport, part: str) -> list[str]:
         low = in_digits(interval["low"]["median"])
         high = in_digits(interval["high"]["median"])
         line += f"; 95% interval over rows {low} to {high}"
+        if "resamples" in interval:  # earlier versions did not write it
+            line += f" ({interval['resamples']['median']:.0f} draws)"
         notes = _notes_on_few(counts)
     others = [
         f"{name} {in_digits(scores[name]['median'])}"

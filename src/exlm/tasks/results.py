@@ -42,7 +42,8 @@ class RunResult(TypedDict, total=False):
     # the most frequent one, `fewest_of_a_label` and `most_of_a_label`
     counts: dict[str, dict[str, float]]
     rows_sha256: dict[str, str]  # equal if the rows scored are
-    interval: dict[str, dict[str, float]]  # `low`, `high` of the metric; of test, or else valid
+    # of the metric `low`, `high`, and from how many draws, `resamples`; of test, or else valid
+    interval: dict[str, dict[str, float]]
     in_train: dict[str, int]  # rows with a text of train
     labels: dict[str, dict[str, float]]  # of several labels the metric of each by itself
     # rows with a text of the training of an encoder that was fine-tuned before; None: not known

@@ -86,9 +86,10 @@ def summarise(runs: Sequence[dict[str, float]]) -> dict[str, dict[str, float]]:
     summary = {}
     for name in [name for name in runs[0] if all(name in run for run in runs)]:
         values = np.array([run[name] for run in runs], dtype=float)
+        are_equal = np.ptp(values) == 0  # the mean of equal numbers is another one, by rounding
         summary[name] = {
-            "mean": float(values.mean()),
-            "std": float(values.std(ddof=1)) if len(runs) > 1 else 0.0,
+            "mean": float(values[0] if are_equal else values.mean()),
+            "std": float(values.std(ddof=1)) if len(runs) > 1 and not are_equal else 0.0,
             "median": float(np.median(values)),
             "min": float(values.min()),
             "max": float(values.max()),

@@ -92,10 +92,11 @@ def with_intervals(
 def quick_interval(
     score: RowScorer, rows: np.ndarray, metric: str, label_count: int
 ) -> dict[str, float]:
-    """`low` and `high` of a score, from few samples, and from fewer where many labels cost time."""
+    """`low` and `high` of a score, and from how many samples they are (`resamples`): few, and fewer
+    where many labels cost time."""
     resamples = max(LEAST_QUICK_RESAMPLES, QUICK_RESAMPLES // label_count)
     interval = with_intervals(score, rows, resamples)[metric]
-    return {"low": interval["low"], "high": interval["high"]}
+    return {"low": interval["low"], "high": interval["high"], "resamples": resamples}
 
 
 def diverged(finding: str) -> Diverged:
