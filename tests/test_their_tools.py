@@ -363,6 +363,7 @@ def test_strings_that_cannot_be_used(model):
         Embedder(model, molecules=False).fit_transform(["CCO", "C \ud83d"])
     for wrong, message in (
         ([1.0, 2.0], "not one column of strings"),
+        (["CCO", None, 5], "row 3 is 5, which is no string"),
         ("CCO", "one column"),
         ([["CCO", "CCN"]], "one column .* read together by exlm embed"),
         (pd.Series([["CCO", "CCN"]]), "one column .* read together by exlm embed"),

@@ -90,7 +90,8 @@ def import_optional(module: str, extra: str, purpose: str) -> Any:
         return import_module(module)
     except ImportError as error:
         raise InputError(
-            f"{purpose} needs {module}; install it with: pip install 'exlm[{extra}]'"
+            f"{purpose} needs {module}; install it with: pip install '.[{extra}]' in the folder of "
+            "ExLM's source"
         ) from error
 
 

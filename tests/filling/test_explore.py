@@ -219,7 +219,7 @@ def test_a_figure_is_written_in_which_text_stays_text(capsys, text, tmp_path):
 
 
 def test_the_figure_is_converted_to_pdf_and_png(text, tmp_path):
-    pytest.importorskip("vl_convert", reason="pip install 'exlm[figures]'")
+    pytest.importorskip("vl_convert", reason="pip install '.[figures]'")
     for name in ("case.pdf", "case.png", "case.svg"):
         main(["explore", str(text), HOSTILE, "--output", str(tmp_path / name), "--n_best", "1"])
     assert (tmp_path / "case.pdf").read_bytes().startswith(b"%PDF-")
@@ -235,7 +235,7 @@ def test_a_missing_converter_is_named(capsys, monkeypatch, text, tmp_path):
     with pytest.raises(SystemExit):
         main(["explore", str(text), HOSTILE, "--output", str(tmp_path / "case.pdf")])
     error = capsys.readouterr().err
-    assert "needs vl_convert; install it with: pip install 'exlm[figures]'" in error
+    assert "needs vl_convert; install it with: pip install '.[figures]'" in error
 
 
 def test_the_figure_has_a_state_for_each_state_and_a_link_for_each_probable_one(smiles):

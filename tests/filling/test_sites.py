@@ -403,6 +403,15 @@ def test_pieces_are_listed_by_the_numbers_of_their_sites(tmp_path):
         assert filling["text"] == f"c1cc({pieces[1]})ncc1{pieces[0]}"
 
 
+def test_known_molecules_are_known_whatever_their_charges(tmp_path):
+    for known in ("CC(=O)[O-].[Na+]", "CC(=O)O", "CC(=O)[O-]"):
+        (tmp_path / "known.smi").write_text(f"{known}\nCCO\n")
+        for allowed in ("[O-]", "O"):
+            options = ["--site", "1", "--allow", allowed, "--known", tmp_path / "known.smi"]
+            run(SHIPPED, "CC(=O)[*:1]", *options, "--n_best", "1", "--output", tmp_path / "a.csv")
+            assert not pd.read_csv(tmp_path / "a.csv")["new"].any()
+
+
 def test_a_table_of_known_molecules_may_have_no_header_line(tmp_path):
     (tmp_path / "known.csv").write_text("CCCC\nCCCO\n")
     options = ["--site", "1", "--known", tmp_path / "known.csv", "--header", "false"]

@@ -405,6 +405,9 @@ def test_marks_of_double_bonds_that_contradict_each_other(smiles, is_contradicto
 def test_molecule_problem(capfd):
     assert molecule_problem("C[C@H](N)C(=O)O") is None
     assert "InChI" in molecule_problem("InChI=1S/CH4/h1H4")
+    assert "written [*:1], not R1" in molecule_problem("[R1]c1ccccc1")
+    assert "leave out the extension" in molecule_problem("CC[*:1] |$;;R1$|")
+    assert molecule_problem("[Ru]1CC1") is None
     assert molecule_problem("c1ccccc") == "not a SMILES string: unclosed ring"
     assert molecule_problem(" ") == "not a SMILES string"
     assert (

@@ -62,10 +62,16 @@ def _problem_of_text(smiles: str) -> str | None:
         return f"{NO_SMILES}: it has {character!r}"
     if smiles.startswith("InChI="):
         return f"{NO_SMILES}, but an InChI, which RDKit's MolFromInchi reads"
-    words = len(smiles.split())
-    if words == 1:
-        return None
-    return f"{NO_SMILES}: it has spaces" if words else NO_SMILES
+    words = smiles.split()
+    if not words:
+        return NO_SMILES
+    if len(words) > 1 and re.search(r"\s\|.*\|", smiles):
+        return f"{NO_SMILES}: it has spaces; leave out the extension |...| of CXSMILES"
+    if len(words) > 1:
+        return f"{NO_SMILES}: it has spaces"
+    if re.search(r"R\d", smiles):
+        return f"{NO_SMILES}: an attachment point is written [*:1], not R1"
+    return None
 
 
 def contradiction(smiles: str) -> str:

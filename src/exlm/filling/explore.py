@@ -66,7 +66,7 @@ def explore(model: str, text: str, output: str = "explore.html", **options: Any)
         output: .html writes one page that needs no other file. The mouse shows states and their
             tokens, a slider hides weak links, fillings can be clicked on, and molecules are drawn.
             .svg, .pdf and .png write a figure of the DAG and the matrix of its links; the last two
-            need pip install 'exlm[figures]'.
+            need pip install '.[figures]', in the folder of ExLM's source.
         options: those of `ExploreOptions`."""
     explore_options = ExploreOptions(**options)
     if is_finetuned(model):

@@ -145,9 +145,9 @@ def with_template(text: FilledText, options: FillCommandOptions) -> FilledText:
 
 
 def _read_known(options: FillCommandOptions) -> set[str] | None:
-    """The canonical SMILES of the file `known`, if there is one, also of salts without their
-    counterions; a note counts what is no molecule. InputError if most of its first texts are none.
-    """
+    """The canonical SMILES of the file `known`, if there is one, also of ions and salts without
+    their charges and counterions; a note counts what is no molecule. InputError if most of its
+    first texts are none."""
     file = options.known
     if file is None:
         return None
@@ -161,9 +161,10 @@ def _read_known(options: FillCommandOptions) -> set[str] | None:
     unreadable = sum(molecule_problem(text) is not None for text in table.texts)
     if unreadable:
         note(f"{unreadable} of {len(table.texts)} rows of {file} are no molecules: left out of new")
-    salts = [text for text in table.texts if "." in text]
+    # Only these can differ from their parents.
+    salts_and_ions = [text for text in table.texts if not {".", "+", "-"}.isdisjoint(text)]
     canonical = {standardize(text, "canonical") for text in table.texts}
-    return canonical | {standardize(text, "parent") for text in salts}
+    return canonical | {standardize(text, "parent") for text in salts_and_ions}
 
 
 def _refuse_what_is_not_for_the_texts(

@@ -6,7 +6,7 @@ from dataclasses import replace
 from rdkit import Chem, rdBase
 from rdkit.Chem import QED
 
-from exlm.data.chemistry import molecule_problem, similarity
+from exlm.data.chemistry import molecule_problem, similarity, standardize
 from exlm.filling.molecule_sites import SITES
 from exlm.filling.results import FilledText, Molecule
 from exlm.filling.templates import Template
@@ -19,8 +19,8 @@ def judge(filled: FilledText, known_molecules: Set[str] | None) -> FilledText:
     stays of the text's template, or is in more pieces, is not valid.
 
     Args:
-        known_molecules: the canonical SMILES of those that are not new; None: nothing is known of
-            it."""
+        known_molecules: the canonical SMILES of those that are not new, whatever their charges and
+            counterions (`parent`); None: nothing is known of it."""
     from rdkit.Contrib.SA_Score import sascorer  # reads a table of fragments first
 
     original = filled.template.original if filled.template else None
@@ -31,11 +31,14 @@ def judge(filled: FilledText, known_molecules: Set[str] | None) -> FilledText:
         facts = Molecule(valid=False)
         if molecule is not None:
             smiles = Chem.MolToSmiles(molecule)
+            new = None
+            if known_molecules is not None:
+                new = known_molecules.isdisjoint({smiles, standardize(smiles, "parent")})
             facts = Molecule(
                 valid=True,
                 smiles=smiles,
                 unique=smiles not in earlier,
-                new=None if known_molecules is None else smiles not in known_molecules,
+                new=new,
                 qed=round(QED.qed(molecule), 3),
                 sa_score=round(sascorer.calculateScore(molecule), 2),
                 similarity=None if original is None else round(similarity(smiles, original), 3),

@@ -128,7 +128,7 @@ class FillCommandOptions(FillOptions):
         top: how many fillings to give for each text at most: the most probable of all lengths,
             and only the first of several that are the same molecule.
         known: a file of molecules, read as `header` says, from its column `text_column` if it has
-            one; `new` says whether a filling is none of them, nor of their salts without the
+            one; `new` says whether a filling is none of them, whatever the charges and
             counterions. Without it `new` is empty: models do not keep their training molecules.
         known_sheet: sheet of known, an .xlsx file; the first where absent."""
 

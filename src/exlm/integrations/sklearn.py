@@ -162,7 +162,14 @@ def strings(X: Any) -> list[str]:
     if values.shape[1:] == (1,):
         values = values[:, 0]
     texts = pd.Series([*values.ravel()], dtype=object).fillna("").tolist()
-    if values.ndim != 1 or not all(isinstance(text, str) for text in texts):
+    others = [row for row, text in enumerate(texts) if not isinstance(text, str)]
+    if values.ndim == 1 and len(others) <= len(texts) / 2 and others:
+        row = others[0]
+        raise InputError(
+            f"row {row + 1} is {texts[row]!r}, which is no string; correct it, or make it one with "
+            "str()"
+        )
+    if values.ndim != 1 or others:
         raise InputError(
             "the input is not one column of strings; give a list of strings, or select the column "
             "(two texts of a row are read together by exlm embed, with pair_column)"
