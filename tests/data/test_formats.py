@@ -186,7 +186,7 @@ def test_standard_input_has_the_format_of_its_ending(tmp_path, give, ending):
         (b">one\nMKV\n", "write -.fasta in place of -"),
         (b"PAR1\x15\x04\x15\x10", "write -.parquet in place of -"),
         (b"PK\x03\x04\x14\x00", "write -.xlsx in place of -"),
-        (gzip.compress(b"CCO\n"), "write -.csv.gz, or the like, in place of -"),
+        (gzip.compress(b"CCO\n", mtime=0), "write -.csv.gz, or the like, in place of -"),
         (lzma.compress(b"CCO\n"), "write -.csv.xz, or the like, in place of -"),
         (b"Review,y\ngood,1\n", "write -.csv in place of - for a table, or -.txt for texts"),
         (b'id;"SMILES"\n1;CCO\n', "write -.csv in place of - for a table, or -.txt for texts"),
