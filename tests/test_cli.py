@@ -400,6 +400,14 @@ def test_the_general_help_has_a_whole_line_for_every_command(capsys):
 PAGES = [ROOT / "README.md", *sorted(ROOT.glob("docs/**/*.md")), *ROOT.glob("examples/*.*")]
 
 
+@pytest.mark.parametrize("arguments", (["fill"], ["predict", "run", "a.csv"], ["recipes"]))
+def test_the_short_option_for_help_works_everywhere(capsys, arguments):
+    with pytest.raises(SystemExit) as caught:
+        main([*arguments, "-h"])
+    assert caught.value.code == 0
+    assert capsys.readouterr().out.startswith(f"usage: exlm {arguments[0]}")
+
+
 @pytest.mark.parametrize("path", RECIPES + PAGES, ids=lambda p: str(p.relative_to(ROOT)))
 def test_recipes_and_pages_name_commands_that_exist(path):
     begins = r"(?:^(?:# +|\$ |!|    )?|; do |`|\| )"

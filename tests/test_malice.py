@@ -240,7 +240,7 @@ def test_lines_up_to_the_limit_are_read(tmp_path):
 
 
 def test_a_workbook_that_unpacks_to_too_much(tmp_path, monkeypatch):
-    monkeypatch.setattr("exlm.data.formats.LARGEST_FILE", 2**20)
+    monkeypatch.setattr("exlm.data.records.LARGEST_FILE", 2**20)
     path = tmp_path / "bomb.xlsx"
     with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
         for number in range(20):

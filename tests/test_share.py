@@ -85,6 +85,9 @@ def test_paths_that_are_not_here_lose_their_folders_too(folder, tmp_path):
         run["file_sha256"] = checksums
         run["settings"]["task"] |= {"dataset": "secret/train/a.csv", "split": "file:secret/s.txt"}
     write_json(source / "results.json", report)
+    manifest = json.loads((source / MANIFEST).read_text())
+    del manifest["run_files"]["results.json"]  # as it was written
+    write_json(source / MANIFEST, manifest)
     copy = share(str(source), str(tmp_path / "copy"))
     text = (copy / "results.json").read_text()
     assert "secret" not in text and '"file:s.txt"' in text

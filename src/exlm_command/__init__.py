@@ -66,6 +66,7 @@ def _run(name: str, others: list[str]) -> None:
         hint = did_you_mean(similar(name, COMMANDS))
         error = f"exlm: error: unknown command {name!r}{hint}\n\n" if name else ""
         _leave(2, error + _usage())
+    others = ["--help" if word == "-h" else word for word in others]
     values = list(
         takewhile(lambda word: _is_standard_input(word) or not word.startswith("-"), others)
     )

@@ -133,8 +133,6 @@ def full_options(arguments: list[str], option_types: dict[str, Any], command: st
         if argument.startswith("--"):
             name, equals, value = argument[2:].partition("=")
             options.append((_full_name(name, option_types, command), [value] if equals else []))
-        elif argument == "-h":
-            options.append(("help", []))
         else:
             options[-1][1].append(argument)
     for name, values in options:

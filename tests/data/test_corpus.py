@@ -212,7 +212,7 @@ def test_unreachable_hub_name(tmp_path, monkeypatch):
 
 def test_a_hub_name_without_its_library_says_what_to_install(tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "datasets", None)
-    with pytest.raises(InputError, match="someone/molecules .* pip install 'exlm.hub.'"):
+    with pytest.raises(InputError, match="someone/molecules .* pip install '..hub.'"):
         _prepare("someone/molecules", tmp_path / "out")
 
 

@@ -363,9 +363,7 @@ def test_damaged_and_unknown_files(tmp_path):
 def test_excel_without_its_library_says_what_to_install(tmp_path, monkeypatch):
     excel(tmp_path / "a.xlsx")
     monkeypatch.setitem(sys.modules, "openpyxl", None)
-    with pytest.raises(
-        InputError, match="needs openpyxl; install it with: pip install 'exlm.excel.'"
-    ):
+    with pytest.raises(InputError, match="needs openpyxl; install it with: pip install '..excel.'"):
         rows(str(tmp_path / "a.xlsx"))
 
 

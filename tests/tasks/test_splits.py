@@ -154,6 +154,7 @@ def test_only_rows_that_can_be_used_need_a_part():
     with pytest.raises(InputError, match="row 4: 'old' is not train"):
         column_split(frame, "part", ~usable)
     assert as_lists(column_split(frame, "fold=2", usable))["train"] == [0]
+    assert as_lists(column_split(frame, "fold=2.0", usable))["train"] == [0]
 
 
 def test_texts_too_long_for_rdkit_have_no_scaffold_and_no_distance():

@@ -185,6 +185,7 @@ def test_prediction_table_has_no_labels(tmp_path):
         ("smiles,y\nC,1\n", ("mol", None), "no column 'mol'; it has: smiles, y"),
         ("smiles,y\nC,1\n", (None, ["q"]), "no column 'q'; it has: smiles, y"),
         ("smiles,y\nC,1\n", (None, ["smiles"]), "both text and label"),
+        ("smiles,y\nC,1\n", (None, ["y", "y"]), "label_columns has 'y' twice"),
         ("smiles,y,z\nC,1,7\n", (None, None), "set label_columns, from: y, z"),
         (
             "smiles\nC\n",

@@ -46,8 +46,8 @@ def embed(
             for rows that cannot be used); INPUT-MODEL-embeddings.parquet beside the input where
             absent.
         pooling: mean over the tokens, or the first state.
-        layers: how many of the layers to use; where absent all, or with late expansion those before
-            the expansion.
+        layers: how many of the layers to use; where absent those that the fine-tuning used, or else
+            all, with late expansion those before the expansion.
         max_length: longest text in tokens; where absent that of the fine-tuning, or 512.
         pair_column: column of a second text: the vector is that of the pair, read together.
         standardize: rewrite molecules as RDKit's canonical SMILES (`canonical`), also without salts

@@ -218,6 +218,7 @@ def fold_split(folds: pd.Series, fold: str) -> RowSplit:
     """The rows of one fold are test, those of the others train; rows without a fold are in no
     part. InputError if no row has the fold."""
     names = _names(folds)
+    fold = class_name(fold)
     if not fold or fold not in set(names):
         raise InputError(
             f"no row has {fold!r} in the split column {folds.name!r}, which has: "

@@ -212,6 +212,11 @@ def _label_columns(
     train_columns = files["train"].frame.columns
     names = match_columns(config.label_columns or [], train_columns)
     check_columns(train_columns, config.dataset, *names)
+    if len(set(names)) < len(names):
+        twice = max(names, key=names.count)
+        raise InputError(
+            f"{config.dataset}: label_columns has {twice!r} twice; name each column once"
+        )
     texts = [table.text_column, table.pair_column]
     for name in names:
         if name in texts:
