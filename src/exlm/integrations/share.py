@@ -85,7 +85,7 @@ def _without_folders(content: Any) -> Any:
         return [_without_folders(entry) for entry in content]
     if not isinstance(content, dict):
         return without_folders(content) if isinstance(content, str) else content
-    shared = {}
+    shared = dict[str, Any]()
     for key, value in content.items():
         if key == "file_sha256":
             shared[key] = _by_name(value)
