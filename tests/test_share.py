@@ -83,7 +83,7 @@ def test_paths_that_are_not_here_lose_their_folders_too(folder, tmp_path):
     checksums = {"secret/train/a.csv": "1", "secret/test/a.csv": "2", "secret/b.csv": "3"}
     for run in report["runs"]:
         run["file_sha256"] = checksums
-        run["settings"]["task"] |= {"dataset": "secret/train/a.csv", "split": "file:secret/s.txt"}
+        run["settings"]["task"] |= {"dataset": "secret/x: y/a.csv", "split": "file:secret/s.txt"}
     write_json(source / "results.json", report)
     manifest = json.loads((source / MANIFEST).read_text())
     del manifest["run_files"]["results.json"]  # as it was written

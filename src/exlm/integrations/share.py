@@ -98,10 +98,10 @@ def _without_folders(content: Any) -> Any:
 
 def _without_folder(path: str) -> str:
     """The name of a file of data, also behind `file:`; other ways to split stay."""
-    kind, colon, name = path.partition(":")
-    if colon and kind != "file":
+    if path.startswith("column:"):
         return path
-    return f"{kind}:{Path(name).name}" if colon else Path(path).name
+    prefix = "file:" if path.startswith("file:") else ""
+    return prefix + Path(path.removeprefix(prefix)).name
 
 
 def _by_name(checksums: dict[str, str]) -> dict[str, str]:
