@@ -607,13 +607,17 @@ def test_what_does_not_fit_is_refused_in_a_sentence(table, name, changes, messag
         baseline(name, str(table), str(table.parent / "out"), task, [0])
 
 
-def test_the_report_has_a_row_for_every_baseline(table, tmp_path):
+def test_the_report_has_a_row_for_every_baseline(table, tmp_path, monkeypatch):
     # with the label of MoleculeNet's set
     pd.read_csv(table).rename(columns={"amine": "Class"}).to_csv(tmp_path / "bace.csv", index=False)
     for name in ("ecfp-rf", "ecfp-knn"):
         task = TaskConfig("", label_columns=["Class"], split="random")
         output = str(tmp_path / "runs" / name)
         results = baseline(name, str(tmp_path / "bace.csv"), output, task, [0, 1])
+    with monkeypatch.context() as clock:  # a fit too fast for the clock took 0 hours
+        clock.setattr("exlm.tasks.baseline.time", SimpleNamespace(monotonic=lambda: 5.0))
+        output = str(tmp_path / "runs/fast")
+        baseline("ecfp-lr", str(tmp_path / "bace.csv"), output, task, [0])
     report([str(tmp_path / "runs")], str(tmp_path / "report"))
     rows = pd.read_csv(tmp_path / "report/tables/mine.csv").set_index("model")
     assert rows.loc["ECFP4 + nearest neighbours", "score"] == pytest.approx(
@@ -628,6 +632,7 @@ def test_the_report_has_a_row_for_every_baseline(table, tmp_path):
     seconds = sum(run["seconds"] for run in results["runs"])
     nearest = runs[runs["what"].str.contains("nearest")].iloc[0]
     assert nearest["hours"] == pytest.approx(seconds / 3600, abs=1e-6)
+    assert (runs["hours"] == 0).sum() == 1
     assert nearest["rows"] == ", ".join(f"{rows} {part}" for part, rows in first["split"].items())
     checksum = hashlib.sha256((tmp_path / "bace.csv").read_bytes()).hexdigest()
     assert nearest["SHA-256 of the data"] == f"bace.csv {checksum}"

@@ -195,12 +195,13 @@ def _rows_scored(seed_results: list[Json], part: str, split: str | None) -> str:
 def _hours(folder: Path, seed_results: list[Json]) -> float | str:
     """The hours of all seeds, whose directories are in `folder`: of the updates as in their logs,
     or as a baseline wrote them. It was fitted once where seeds have one split and one time."""
-    fits = {(run.get("split_sha256"), run.get("seconds", 0.0)) for run in seed_results}
-    seconds = sum(seconds for _, seconds in fits)
-    for run in seed_results:
-        log = read_log(folder / f"seed-{run['seed']}" / "log.jsonl")
-        seconds += sum(entry["seconds"] for entry in log if entry["kind"] == "train")
-    return seconds / 3600 if seconds else ""
+    timed = [run for run in seed_results if "seconds" in run]
+    fits = {(run.get("split_sha256"), run["seconds"]) for run in timed}
+    logs = [read_log(folder / f"seed-{run['seed']}" / "log.jsonl") for run in seed_results]
+    updates = [entry["seconds"] for log in logs for entry in log if entry["kind"] == "train"]
+    if not fits and not updates:
+        return ""
+    return (sum(seconds for _, seconds in fits) + sum(updates)) / 3600
 
 
 def _comparison(content: Json, task_settings: Json, data: tuple[str, ...]) -> str:

@@ -165,7 +165,7 @@ class BaselineTask(TableTask):
         if decisive not in self.fitted:
             start = time.monotonic()
             predictions = saved.predict(table, run_dir / "program.log")
-            self.fitted[decisive] = (predictions, round(time.monotonic() - start, 1))
+            self.fitted[decisive] = (predictions, round(time.monotonic() - start, 3))
         saved.write(run_dir)
         predictions, seconds = self.fitted[decisive]
         return {"seconds": seconds, **write_results(self, split, saved.task, predictions, run_dir)}
