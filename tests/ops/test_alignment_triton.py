@@ -23,7 +23,7 @@ from exlm.ops import alignment_triton  # noqa: E402
 
 GPU = torch.cuda.is_available()
 DEVICE = "cuda" if GPU else "cpu"
-MANY_TILES = dict(seed=30, batch=3, targets=6, states=35, missing=0.1)
+MANY_TILES = dict(seed=30, batch=2, targets=5, states=25, missing=0.1)
 
 
 def run(case, one_program=True):
@@ -55,13 +55,13 @@ def test_both_ways_to_share_out_the_rows_are_equal_and_close_to_the_reference(se
     case = random_case(**settings)
     if settings is MANY_TILES:
         case[0][:, 0, 0] = -1.0
-        case[2][:], case[3][:] = torch.tensor([6, 4, 5]), torch.tensor([35, 34, 20])
+        case[2][:], case[3][:] = torch.tensor([5, 4]), torch.tensor([25, 18])
     results = run(case)
     assert_close(results, case)
     assert all(map(torch.equal, results, run(case, one_program=False)))
 
 
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=8, deadline=None)
 @given(
     seed=st.integers(0, 10**6),
     targets=st.integers(1, 7),
@@ -78,7 +78,7 @@ def test_random_lattices_are_close_to_the_reference(
 
 
 @pytest.mark.filterwarnings("ignore:All-NaN")
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=8, deadline=None)
 @given(seed=st.integers(0, 10**6), targets=st.integers(1, 4), more=st.integers(0, 4))
 @example(seed=17, targets=3, more=6)  # an edge that is too long for any path
 def test_nan_is_in_the_value_or_has_no_effect(seed, targets, more):
