@@ -144,12 +144,6 @@ def is_reduced_mixture(smiles: str, form: Standardize) -> bool:
     return len(set(map(Chem.MolToSmiles, organic))) > 1
 
 
-def comparable(smiles: str, form: Standardize) -> str:
-    """The spelling by which equal molecules are recognised: as they are standardized, at least as
-    canonical SMILES."""
-    return standardize(smiles, "canonical" if form == "none" else form)
-
-
 def are_molecules(texts: Iterable[str]) -> bool:
     """Whether most of the first texts are molecules; empty ones do not count."""
     first_texts = list(islice(filter(None, texts), FIRST_TEXTS))

@@ -5,7 +5,7 @@ import math
 import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from itertools import chain
 from typing import Literal, NamedTuple
@@ -19,10 +19,10 @@ from exlm.data.chemistry import (
     contradiction,
     is_reduced_mixture,
     molecule_problem,
-    standardize,
 )
 from exlm.data.corpus import EXAMPLE, SPECIALS
 from exlm.data.inputs import Chunk, InputRow
+from exlm.data.spelling import Spelling
 from exlm.data.tokenization import SMILES_PATTERN
 from exlm.errors import InputError, check_at_least, check_choices
 from exlm.randomness import random_bits, uniform
@@ -98,6 +98,11 @@ class PrepareOptions:
             )
 
     @property
+    def spelling(self) -> Spelling:
+        """How rows are spelled before a tokenizer gets them."""
+        return Spelling(bool(self.molecules), self.standardize)
+
+    @property
     def packed(self) -> bool:
         """Whether rows are joined into examples of one length."""
         return self.documents != "none"
@@ -131,7 +136,7 @@ def count_tokens(options: PrepareOptions, chunk: Chunk) -> Counter[str]:
     counts = Counter[str]()
     for row in chunk:
         if not molecules_only or molecule_problem(row.text) is None:
-            counts.update(re.findall(SMILES_PATTERN, standardize(row.text, options.standardize)))
+            counts.update(re.findall(SMILES_PATTERN, options.spelling.as_read(row.text)))
     return counts
 
 
@@ -168,7 +173,7 @@ class RowTokenizer:
 
     def __call__(self, chunk: Chunk) -> TokenizedChunk:
         rows = [row for row in chunk if row.text or row.problem]
-        texts = [standardize(row.text, self.options.standardize) for row in rows]
+        texts = [self.options.spelling.as_read(row.text) for row in rows]
         encodings = _load(self.tokenizer_file).encode_batch_fast(texts, add_special_tokens=False)
         kept = []
         invalid = []
@@ -226,10 +231,8 @@ class RowTokenizer:
         """[kept] EXAMPLE, without offsets, from rows with their standardized texts and tokens.
         Texts that are equal for the tokenizer, as those that differ in capitals may be, are in the
         same part."""
-        normalizer = _load(self.tokenizer_file).normalizer
-        texts = [text for _, text, _ in kept]
-        if normalizer:
-            texts = list(map(normalizer.normalize_str, texts))
+        spelling = replace(self.options.spelling, normalizer=_load(self.tokenizer_file).normalizer)
+        texts = [spelling.as_tokenized(text) for _, text, _ in kept]
         examples = np.zeros(len(kept), EXAMPLE)
         examples["length"] = [len(ids) for _, _, ids in kept]
         examples["document"] = [row.document for row, _, _ in kept]

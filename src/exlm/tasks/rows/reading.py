@@ -2,12 +2,11 @@
 wrong with each row."""
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import islice, repeat
 from typing import NamedTuple
-from unicodedata import normalize
 
 import numpy as np
 from transformers import PreTrainedTokenizerFast
@@ -16,7 +15,6 @@ from exlm.data.chemistry import (
     FIRST_TEXTS,
     Standardize,
     are_molecules,
-    comparable,
     contradiction,
     molecule_problem,
     standardize,
@@ -31,6 +29,7 @@ from exlm.data.rows import (
     describe_unknown_words,
     row_problems,
 )
+from exlm.data.spelling import Spelling
 from exlm.data.tokenization import alphabet_name
 from exlm.errors import InputError, check_choices
 from exlm.storage.models import longest_text
@@ -129,8 +128,9 @@ class TextReader:
             contradictions = first_of_each(
                 map(contradiction, texts), map(contradiction, pairs or [""] * len(texts))
             )
-            texts = [standardize(text, self.standardize) for text in texts]
-            pairs = pairs and [standardize(text, self.standardize) for text in pairs]
+        spelling = Spelling(self.molecules, self.standardize)
+        texts = list(map(spelling.as_read, texts))
+        pairs = pairs and list(map(spelling.as_read, pairs))
         examples = tokenize(texts, self.tokenizer, pairs)
         judgements = map(self._judge_row, texts, pairs or repeat(None), examples)
         problems, warnings = zip(*judgements, strict=True)
@@ -209,22 +209,6 @@ def note_spelling(texts: Sequence[str], path: str) -> None:
         "spells them, and a model gives other numbers for other spellings; if it was trained on "
         "RDKit's, as those of the package, set standardize to canonical (--standardize canonical)"
     )
-
-
-def spelling_of(
-    tokenizer: PreTrainedTokenizerFast | None,
-    molecules: bool = False,
-    standardize: Standardize = "none",
-) -> Callable[[str], str]:
-    """A function from a text to the spelling by which equal texts are recognised: molecules are
-    rewritten, at least as canonical SMILES; other texts are as the tokenizer, if there is one,
-    normalizes them (proteins in capitals, others perhaps in small letters), with accents in one
-    encoding (NFC)."""
-    if molecules:
-        return lambda smiles: comparable(smiles, standardize)
-    normalizer = tokenizer and tokenizer.backend_tokenizer.normalizer
-    rewrite = normalizer.normalize_str if normalizer else str
-    return lambda text: normalize("NFC", rewrite(text))
 
 
 def tokenize(

@@ -12,10 +12,10 @@ from rdkit import Chem
 from tqdm import tqdm
 from transformers import PreTrainedTokenizerFast
 
-from exlm.data.chemistry import standardize
 from exlm.data.columns import identifier_column
 from exlm.data.drawing import atom_starts, draw
 from exlm.data.frames import as_text
+from exlm.data.spelling import Spelling
 from exlm.data.tokenization import alphabet_name, ends_with_marks
 from exlm.errors import InputError
 from exlm.storage.files import render, write_text
@@ -93,12 +93,10 @@ def explain(
         raise InputError("explain needs a model whose tokenizer has a mask token; leave it out")
     explanations: list[Explanation | None] = [None] * len(table.texts)
     name_column = identifier_column(table.frame)
+    spelling = Spelling(molecules, saved_task.standardize)
     for row in tqdm(np.flatnonzero(table.usable), "explaining", unit="row"):
-        text = table.texts[row]
-        pair = table.pairs[row] if table.pairs else None
-        if molecules:
-            text = standardize(text, saved_task.standardize)
-            pair = pair and standardize(pair, saved_task.standardize)
+        text = spelling.as_read(table.texts[row])
+        pair = spelling.as_read(table.pairs[row]) if table.pairs else None
         spans = _spans(text, pair, tokenizer, saved_task.max_length, molecules)
         example = examples[row]
         masked = [example]
