@@ -27,7 +27,7 @@ from exlm.storage.runs import (
     finished_result,
     lock,
     machine,
-    refuse_other_settings,
+    refuse_other_training,
     resumable_directory,
 )
 from exlm.tasks.encoders.supervised import UNFINISHED
@@ -165,7 +165,7 @@ class Grid:
         run_dir = self._run_dir(cell, seed)
         cell_identity = self._identity_of(cell)
         identity = {"seed": seed, **cell_identity}
-        refuse_other_settings(run_dir / UNFINISHED, identity)
+        refuse_other_training(run_dir / UNFINISHED, identity)
         with resumable_directory(run_dir / UNFINISHED, identity):
             try:
                 result = self.task.train_seed(run_dir, self.hyper_by_cell[cell], seed)
