@@ -251,6 +251,15 @@ def describe_unknown_words(text: str, tokenizer: PreTrainedTokenizerFast) -> str
     return _unknown_words(encoding, text, tokenizer.unk_token_id)
 
 
+def describe_special_tokens(text: str, tokenizer: PreTrainedTokenizerFast) -> str:
+    """Says which special tokens, such as `</s>`, a text has as its own characters, and a tokenizer
+    of the library takes for special tokens (`prepare` does not); "" if it has none."""
+    special_tokens = [token for token in tokenizer.all_special_tokens if token in text]
+    if not special_tokens:
+        return ""
+    return f"special tokens of the model stand in it: {' '.join(special_tokens)}"
+
+
 def _unknown_words(encoding: Encoding, text: str, unknown_id: int | None) -> str:
     """What `describe_unknown_words` says. A word is what the tokenizer splits off first."""
     pairs = zip(encoding.ids, encoding.word_ids, strict=True)
