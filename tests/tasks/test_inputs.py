@@ -2,6 +2,7 @@
 the file."""
 
 import json
+from dataclasses import replace
 
 import numpy as np
 import pandas as pd
@@ -170,6 +171,26 @@ def test_tokens_outside_the_vocabulary_are_named_and_cost_no_row(tmp_path):
     ]
     with pytest.raises(InputError, match="row 2, value .*: not in the vocabulary"):
         rows.check(path, "error")
+
+
+@pytest.mark.parametrize(("name", "token"), [("bpe", "</s>"), ("wordpiece", "[MASK]")])
+def test_special_tokens_in_a_text_are_reported_and_change_nothing(name, token, tmp_path):
+    """A tokenizer takes them for its own, which nobody may have meant."""
+    tokenizer = train_text_tokenizer(name, ["good bad movie"] * 9, 300)
+    path = write(tmp_path / "a.csv", ["text", "good movie", f"good {token} movie", "bad"])
+    reader = TextReader(tokenizer, max_length=50, molecules=False)
+    rows, tokens = reader.read(make_table(read_file(path), path, None, []))
+    reason = f"it has special tokens of the model: {token}"
+    assert rows.reported_rows()[["row", "reason", "action"]].values.tolist() == [
+        [2, reason, "kept"]
+    ]
+    assert rows.counts("embedded", "none")["with special tokens of the model in their texts"] == 1
+    with_token = tokenizer(f"good {token} movie")["input_ids"]
+    assert tokens.examples[1]["input_ids"].tolist() == with_token
+    with pytest.raises(InputError, match="row 2, value .*special tokens"):
+        rows.check(path, "error")
+    in_second_texts = replace(rows, texts=["bad"] * 3, pairs=rows.texts, warnings=[""] * 3)
+    assert reader.read(in_second_texts)[0].warnings == ["", reason, ""]
 
 
 def test_identifiers_are_no_labels_and_what_is_inferred_is_said(

@@ -33,6 +33,8 @@ UNKNOWN = "unknown_token"
 NOT_REVERSIBLE = "not_reversible"
 UNPARSABLE = "unparsable"
 UNREADABLE = "unreadable"  # there is no text
+# How the warning of `describe_special_tokens` begins
+HAS_SPECIAL_TOKENS = "it has special tokens of the model"
 
 OnInvalid = Literal["error", "skip", "keep"]
 Documents = Literal["none", "row", "blank"]
@@ -252,12 +254,10 @@ def describe_unknown_words(text: str, tokenizer: PreTrainedTokenizerFast) -> str
 
 
 def describe_special_tokens(text: str, tokenizer: PreTrainedTokenizerFast) -> str:
-    """Says which special tokens, such as `</s>`, a text has as its own characters, and a tokenizer
-    of the library takes for special tokens (`prepare` does not); "" if it has none."""
+    """Says which special tokens, such as `</s>`, are written in a text; "" if none is. A tokenizer
+    takes them for its own, but not in `prepare`."""
     special_tokens = [token for token in tokenizer.all_special_tokens if token in text]
-    if not special_tokens:
-        return ""
-    return f"special tokens of the model stand in it: {' '.join(special_tokens)}"
+    return f"{HAS_SPECIAL_TOKENS}: {' '.join(special_tokens)}" if special_tokens else ""
 
 
 def _unknown_words(encoding: Encoding, text: str, unknown_id: int | None) -> str:

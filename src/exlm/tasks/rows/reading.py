@@ -26,6 +26,7 @@ from exlm.data.rows import (
     UNKNOWN,
     UNPARSABLE,
     OnInvalid,
+    describe_special_tokens,
     describe_unknown_words,
     row_problems,
 )
@@ -55,8 +56,8 @@ class ReadOptions:
         sheet: sheet of an .xlsx file; the first where absent.
         on_invalid: rows that cannot be used get a reason in the column `problem` and nothing else
             (`skip`). With `error`, the first of them stops the command, and so does a text that is
-            cut, has tokens that are not known, or marks / and \\ that contradict each other. With
-            `keep`, molecules that RDKit cannot parse are used too.
+            cut, has tokens that are not known, special tokens such as </s>, or marks / and \\ that
+            contradict each other. With `keep`, molecules that RDKit cannot parse are used too.
         device: auto, cpu, cuda or one of several (cuda:1)."""
 
     text_column: str | None = None
@@ -98,8 +99,9 @@ class TextReader:
 
     Over-long molecules are left out; unless `on_invalid` is `keep`, so is what RDKit cannot parse,
     and what has a letter that is not in the model's alphabet. Over-long text is cut. No other row
-    is lost for the vocabulary. Warnings: not a molecule, cut text, unknown tokens, one text of a
-    pair is empty, marks / and \\ that contradict each other."""
+    is lost for the vocabulary. Warnings: not a molecule, cut text, unknown tokens, special tokens
+    that are written in a text, one text of a pair is empty, marks / and \\ that contradict each
+    other."""
 
     tokenizer: PreTrainedTokenizerFast
     max_length: int  # the longest text, or pair of texts, in tokens
@@ -163,6 +165,8 @@ class TextReader:
         warnings = []
         if texts and len(token_ids) == self.tokenizer.num_special_tokens_to_add(pair is not None):
             problems.append("there is nothing in it that the model reads")
+        special_tokens = [describe_special_tokens(given, self.tokenizer) for given in texts]
+        warnings += filter(None, special_tokens)
         if pair is not None and len(texts) == 1 and not self.molecules:
             warnings.append("one of the two texts is empty")
         for name, detail in row_problems(
