@@ -17,9 +17,10 @@ from exlm.data.chemistry import are_molecules, contradiction, molecule_problem, 
 from exlm.data.columns import match_columns
 from exlm.data.decimals import doubtful_points
 from exlm.data.formats import data_files
-from exlm.data.frames import FileRows, read_file, read_whole, write_frame
+from exlm.data.frames import FileRows, read_file, read_whole
 from exlm.data.spelling import spelling_of
 from exlm.data.tokenization import train_text_tokenizer
+from exlm.data.writing import write_frame
 from exlm.errors import InputError
 from exlm.tasks.config import TaskConfig
 from exlm.tasks.labels.cells import read_numbers, zeros_and_ones

@@ -11,17 +11,17 @@ from exlm.errors import InputError
 
 # Usual names of columns, as regular expressions for names in lower case without spaces and marks.
 # The first are preferred to the others.
-USUAL_NAMES = "smiles|mol|text"
-TEXT_NAMES = (
-    USUAL_NAMES,
+BEST_TEXT_NAMES = "smiles|mol|text"
+TEXT_NAMES_BY_RANK = (
+    BEST_TEXT_NAMES,
     ".*smiles|smilesstring|structure|molecule|drug|sentence|review|document|content|tweet|headline"
     "|sequence|seq|aaseq|sequenceaa|proteinsequence",
     "comment",  # most often a remark on the text
     "tokens|words",
 )
-FIRST_TEXTS_OF_PAIRS = "premise|question|query|(sentence|question|text)[1a]"
-SECOND_TEXTS_OF_PAIRS = "hypothesis|sentence|passage|(sentence|question|text)[2b]"
-COLUMNS_OF_TEXTS = "|".join([*TEXT_NAMES, FIRST_TEXTS_OF_PAIRS, SECOND_TEXTS_OF_PAIRS])
+FIRST_TEXT_NAMES = "premise|question|query|(sentence|question|text)[1a]"
+SECOND_TEXT_NAMES = "hypothesis|sentence|passage|(sentence|question|text)[2b]"
+ALL_TEXT_NAMES = "|".join([*TEXT_NAMES_BY_RANK, FIRST_TEXT_NAMES, SECOND_TEXT_NAMES])
 LABELS_OF_UNITS = ("labels?", "nertags", "tags", "ner", "tag", "postags")
 # The same for names as they are, of columns that name or number the rows; pandas calls a column
 # without a name "Unnamed: 0"
@@ -44,7 +44,7 @@ def choose_column(columns: Iterable[str], text_column: str | None, where: str) -
     if text_column is not None:
         check_columns(columns, where, text_column)
         return text_column
-    candidates = preferred_columns(columns, TEXT_NAMES)
+    candidates = preferred_columns(columns, TEXT_NAMES_BY_RANK)
     if len(columns) == 1 and not looks_like_data(columns[0]):
         candidates = columns
     if len(candidates) == 1:
@@ -60,9 +60,9 @@ def choose_column(columns: Iterable[str], text_column: str | None, where: str) -
 def pair_columns(columns: Iterable[str]) -> tuple[str, str] | tuple[None, None]:
     """The only two columns that have usual names of pairs of texts, if no column has a name of one
     text."""
-    firsts = text_columns(columns, FIRST_TEXTS_OF_PAIRS)
-    seconds = text_columns(columns, SECOND_TEXTS_OF_PAIRS)
-    if len(firsts) == len(seconds) == 1 and not text_columns(columns, USUAL_NAMES):
+    firsts = text_columns(columns, FIRST_TEXT_NAMES)
+    seconds = text_columns(columns, SECOND_TEXT_NAMES)
+    if len(firsts) == len(seconds) == 1 and not text_columns(columns, BEST_TEXT_NAMES):
         return firsts[0], seconds[0]
     return None, None
 

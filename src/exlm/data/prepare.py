@@ -17,7 +17,7 @@ from tqdm import tqdm
 from transformers import PreTrainedTokenizerFast
 
 from exlm import __version__
-from exlm.data.chemistry import FIRST_TEXTS, are_molecules
+from exlm.data.chemistry import SAMPLE_SIZE, are_molecules
 from exlm.data.corpus import CORPUS_PARTS, FORMAT_VERSION, SPECIALS, CorpusWriter, describe
 from exlm.data.formats import DataFile
 from exlm.data.inputs import Chunk, chunks_of_rows, find_files
@@ -104,7 +104,7 @@ def _write_corpus(
     workers: int,
 ) -> dict[str, Any]:
     """Writes all files of a corpus but its manifest, which it returns."""
-    first_texts = list(islice(_texts(chunks_of_rows(sources, options.text_column)), FIRST_TEXTS))
+    first_texts = list(islice(_texts(chunks_of_rows(sources, options.text_column)), SAMPLE_SIZE))
     fixed_tokenizer = _fixed_tokenizer(options.tokenizer)
     options = _decide_molecules(options, fixed_tokenizer, first_texts)
     tokenizer = fixed_tokenizer or _learn(options, sources, workers)

@@ -10,7 +10,7 @@ from typing import Any, Literal, cast
 
 from tqdm import tqdm
 
-from exlm.data.frames import write_frame
+from exlm.data.writing import write_frame
 from exlm.describe.card import write_card
 from exlm.errors import InputError, OutOfMemory, TrainingStopped
 from exlm.identity import identity_of

@@ -12,7 +12,7 @@ import numpy as np
 from transformers import PreTrainedTokenizerFast
 
 from exlm.data.chemistry import (
-    FIRST_TEXTS,
+    SAMPLE_SIZE,
     Standardize,
     are_molecules,
     contradiction,
@@ -204,7 +204,7 @@ def note_spelling(texts: Sequence[str], path: str) -> None:
     """Says how many of the first molecules of the file `path` are spelled otherwise than RDKit
     spells them, if many are: a model gives other vectors for other spellings."""
     molecules = (text for text in texts if molecule_problem(text) is None)
-    sample = list(islice(molecules, FIRST_TEXTS))
+    sample = list(islice(molecules, SAMPLE_SIZE))
     others = sum(standardize(text, "canonical") != text for text in sample)
     if others < max(1, len(sample) / 10):
         return

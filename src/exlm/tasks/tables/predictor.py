@@ -11,7 +11,7 @@ import pandas as pd
 from exlm.data.columns import check_columns, listed, match_columns
 from exlm.data.drawing import drawing_module
 from exlm.data.frames import FileRows, read_file, read_frames
-from exlm.data.outputs import ROWS, output_path
+from exlm.data.outputs import FRAME_ROWS, output_path
 from exlm.data.spelling import Spelling, spelling_of
 from exlm.errors import InputError, note
 from exlm.storage.files import RUN_RESULT, read_or_empty
@@ -57,7 +57,7 @@ class TablePredictor:
     ) -> None:
         check_options(models, path, options)
         if first_rows is None:
-            first_rows = next(read_frames(options.file(path), ROWS))
+            first_rows = next(read_frames(options.file(path), FRAME_ROWS))
         frame = first_rows.frame
         self.path = path
         self.options = options
