@@ -112,8 +112,8 @@ def write_by_frames(
 
     `write` writes the results for a frame to a file, a *piece*, and returns how many rows there are
     of every kind. All frames have the same columns. The pieces are joined at the end: Parquet files
-    to one, others byte by byte; a piece of a .npy file is the numbers alone, float32. A command that
-    was interrupted goes on after the pieces that are finished, if input and `settings` are the
+    to one, others byte by byte. A piece of a .npy file is the numbers alone, float32. An
+    interrupted command goes on after the pieces that are finished, if input and `settings` are the
     same. Returns the sums of what `write` returns."""
     identity = {**settings, "input": sha256(path_of(input.name)), "rows_of_a_chunk": FRAME_ROWS}
     unfinished = target.with_name(f".unfinished-{target.name}")

@@ -68,13 +68,12 @@ def forget_removed(directory: Path) -> None:
 def manifest_entries(directory: Path) -> dict[str, Any]:
     """The entries of all files of a manifest; {} if there is none, or it is damaged."""
     manifest = read_or_empty(directory / MANIFEST)
-    sections = [manifest.get(section) for section in SECTIONS]
-    return {
-        name: entry
-        for entries in sections
-        if isinstance(entries, dict)
-        for name, entry in entries.items()
-    }
+    entries: dict[str, Any] = {}
+    for section in SECTIONS:
+        content = manifest.get(section)
+        if isinstance(content, dict):
+            entries |= content
+    return entries
 
 
 def has_checksums(directory: Path) -> bool:

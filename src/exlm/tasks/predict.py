@@ -159,11 +159,8 @@ def evaluate(
     }
     write_json(target, report)
     without = "without a prediction (the column problem of exlm predict says why)"
-    print(
-        describe_counts(
-            {kind.replace(UNUSABLE, without): n for kind, n in predictions.counts.items()}
-        )
-    )
+    counts = {kind.replace(UNUSABLE, without): n for kind, n in predictions.counts.items()}
+    print(describe_counts(counts))
     _print_report(report, saved_task)
     print(f"everything is in {target}")
     return report
