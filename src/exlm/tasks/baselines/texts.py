@@ -7,7 +7,7 @@ from itertools import islice
 from transformers import PreTrainedTokenizerFast
 
 from exlm.data.chemistry import SAMPLE_SIZE, contradiction, molecule_problem
-from exlm.data.rows import OnInvalid, describe_unknown_words
+from exlm.data.problems import OnInvalid, describe_unknown_words
 from exlm.data.tokenization import letter_tokenizer
 from exlm.tasks.rows.reading import TextReader
 from exlm.tasks.rows.table import TextTable

@@ -21,7 +21,7 @@ from exlm.data.chemistry import (
 )
 from exlm.data.files import note_once
 from exlm.data.formats import DataFile, data_files
-from exlm.data.rows import (
+from exlm.data.problems import (
     TOO_LONG,
     UNKNOWN,
     UNPARSABLE,

@@ -19,7 +19,7 @@ from exlm.data.columns import (
 )
 from exlm.data.decimals import doubtful_points
 from exlm.data.frames import FileRows
-from exlm.data.rows import HAS_SPECIAL_TOKENS, OnInvalid
+from exlm.data.problems import HAS_SPECIAL_TOKENS, OnInvalid
 from exlm.errors import InputError
 from exlm.tasks.config import TaskConfig
 from exlm.tasks.labels.column_labels import infer_label_columns, label_cells, read_labels
