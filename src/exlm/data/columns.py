@@ -160,14 +160,21 @@ def match_columns(names: Sequence[str], columns: Iterable[Any]) -> list[Any]:
     matches = []
     remaining = list(names)
     while remaining:
-        for count in range(len(remaining), 0, -1):
-            joined = _without_spaces(",".join(remaining[:count]))
-            are_columns = all(name in by_name for name in remaining[:count])
-            if count == 1 or (joined in by_name and not are_columns):
-                break
-        matches.append(by_name.get(joined, remaining[0]))
+        count = _pieces_of_name(remaining, by_name)
+        name = _without_spaces(",".join(remaining[:count]))
+        matches.append(by_name.get(name, remaining[0]))
         remaining = remaining[count:]
     return matches
+
+
+def _pieces_of_name(names: Sequence[str], columns: Collection[str]) -> int:
+    """How many of the first names are the name of one column together, the most if several counts
+    fit; 1 if no neighbours are, or if each of them is a column."""
+    for count in range(len(names), 1, -1):
+        are_columns = all(name in columns for name in names[:count])
+        if not are_columns and _without_spaces(",".join(names[:count])) in columns:
+            return count
+    return 1
 
 
 def _without_spaces(name: str) -> str:

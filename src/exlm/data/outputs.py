@@ -83,13 +83,13 @@ def output_layout(
     of_table = ChainMap(*marks.values())
     if set(of_labels or of_table) == {","}:
         return layout._replace(decimal=",")
-    way_out = "choose the point in a program that expects commas"
+    points = "decimal points in its numbers; choose the point in a program that expects commas"
     if "," in of_table:
-        way_out = f"other numbers there have decimal commas, such as {of_table[',']!r}"
-    note(
-        f"{target} has semicolons between its cells, as {input}, and decimal points in its "
-        f"{'new ' if ',' in of_table else ''}numbers; {way_out}"
-    )
+        points = (
+            "decimal points in its new numbers; other numbers there have decimal commas, such as "
+            f"{of_table[',']!r}"
+        )
+    note(f"{target} has semicolons between its cells, as {input}, and {points}")
     return layout
 
 
