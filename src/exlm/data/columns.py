@@ -160,14 +160,14 @@ def match_columns(names: Sequence[str], columns: Iterable[Any]) -> list[Any]:
     matches = []
     remaining = list(names)
     while remaining:
-        count = _pieces_of_name(remaining, by_name)
+        count = _names_to_join(remaining, by_name)
         name = _without_spaces(",".join(remaining[:count]))
         matches.append(by_name.get(name, remaining[0]))
         remaining = remaining[count:]
     return matches
 
 
-def _pieces_of_name(names: Sequence[str], columns: Collection[str]) -> int:
+def _names_to_join(names: Sequence[str], columns: Collection[str]) -> int:
     """How many of the first names are the name of one column together, the most if several counts
     fit; 1 if no neighbours are, or if each of them is a column."""
     for count in range(len(names), 1, -1):

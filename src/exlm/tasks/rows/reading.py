@@ -162,11 +162,9 @@ class TextReader:
             descriptions = [describe_unknown_words(given, self.tokenizer) for given in texts]
             unknown = next(filter(None, descriptions), "")
         problems = []
-        warnings = []
+        warnings = [describe_special_tokens(given, self.tokenizer) for given in texts]
         if texts and len(token_ids) == self.tokenizer.num_special_tokens_to_add(pair is not None):
             problems.append("there is nothing in it that the model reads")
-        special_tokens = [describe_special_tokens(given, self.tokenizer) for given in texts]
-        warnings += filter(None, special_tokens)
         if pair is not None and len(texts) == 1 and not self.molecules:
             warnings.append("one of the two texts is empty")
         for name, detail in row_problems(
@@ -175,7 +173,7 @@ class TextReader:
             (problems if name in self.excluding_problems else warnings).append(detail)
         if problems:
             return problems[0], ""
-        return "", next(iter(warnings), "")
+        return "", next(filter(None, warnings), "")
 
 
 def reader_for(
