@@ -60,7 +60,7 @@ def predict(
     predictor = _predictor(models, input, predict_options)
     label_columns = predictor.label_columns if isinstance(predictor, TablePredictor) else []
     layout = output_layout(input, predict_options.header, target, label_columns)
-    is_workbook = target.suffix == ".xlsx"  # chunks of which cannot be joined
+    is_workbook = target.suffix == ".xlsx"  # pieces of which cannot be joined
     if isinstance(predictor, TablePredictor) and predictor.in_chunks and not is_workbook:
 
         def write(rows: FileRows, path: Path) -> dict[str, int]:
