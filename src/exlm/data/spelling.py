@@ -15,19 +15,19 @@ class Spelling:
 
     | text | what it is | `as_read` | `as_compared` |
     | --- | --- | --- | --- |
-    | OCC | a molecule, `standardize` none | OCC | CCO |
-    | OCC.Cl | a molecule, `standardize` parent | CCO | CCO |
+    | OCC | a molecule, form none | OCC | CCO |
+    | OCC.Cl | a molecule, form parent | CCO | CCO |
     | mkv | a protein | mkv | MKV |
 
     The tokenizer itself makes capitals of mkv when it gets that."""
 
     molecules: bool = False  # whether the texts are SMILES
-    standardize: Standardize = "none"  # how molecules are rewritten
+    form: Standardize = "none"  # how molecules are rewritten, as the option `standardize` says
     normalizer: Normalizer | None = None  # how the tokenizer rewrites a text that it gets
 
     def as_read(self, text: str) -> str:
         """The text that the tokenizer gets."""
-        return standardize(text, self.standardize) if self.molecules else text
+        return standardize(text, self.form) if self.molecules else text
 
     def as_tokenized(self, text_as_read: str) -> str:
         """The text that the tokenizer divides into tokens: proteins in capitals, others perhaps in
@@ -38,17 +38,16 @@ class Spelling:
         """The same for texts that are equal: molecules at least as canonical SMILES, other texts as
         they are tokenized, with accents in one encoding (NFC)."""
         if self.molecules:
-            form = "canonical" if self.standardize == "none" else self.standardize
-            return standardize(text, form)
+            return standardize(text, "canonical" if self.form == "none" else self.form)
         return normalize("NFC", self.as_tokenized(text))
 
 
 def spelling_of(
     tokenizer: PreTrainedTokenizerFast | None,
     molecules: bool = False,
-    standardize: Standardize = "none",
+    form: Standardize = "none",
 ) -> Spelling:
     """The spelling of a model with this tokenizer; without one, other texts than molecules are as
     they were written."""
     normalizer = None if tokenizer is None else tokenizer.backend_tokenizer.normalizer
-    return Spelling(molecules, standardize, normalizer)
+    return Spelling(molecules, form, normalizer)

@@ -156,7 +156,7 @@ class TablePredictor:
     def _distances(self, table: TextTable) -> np.ndarray:
         """The distance of every molecule to those of the training: [rows], NaN for rows that cannot
         be used."""
-        spelling = Spelling(molecules=True, standardize=self.saved_task.standardize)
+        spelling = Spelling(molecules=True, form=self.saved_task.standardize)
         molecules = list(map(spelling.as_read, table.texts))
         distances = distance_to_training(self.training_bits, molecules)
         distances[~table.usable] = np.nan

@@ -84,7 +84,7 @@ def training_fingerprints(models: Sequence[SeedModel]) -> list[ExplicitBitVect]:
                 f"{file} does not exist, so the molecules of the training are not known (of a "
                 "shared copy, say, or of what went on from one); leave out distance"
             )
-    spelling = Spelling(molecules=True, standardize=models[0].saved_task.standardize)
+    spelling = Spelling(molecules=True, form=models[0].saved_task.standardize)
     lines = _lines(run_dirs, TRAINING_MOLECULES)
     molecules = sorted(map(spelling.as_read, lines))
     return [bits for bits in fingerprints(molecules) if bits is not None]
