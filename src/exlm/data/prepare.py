@@ -104,12 +104,7 @@ def _write_corpus(
     workers: int,
 ) -> dict[str, Any]:
     """Writes all files of a corpus but its manifest, which it returns."""
-    first_texts = list(islice(_texts(chunks_of_rows(sources, options.text_column)), SAMPLE_SIZE))
-    fixed_tokenizer = _fixed_tokenizer(options.tokenizer)
-    if options.tokenizer == "protein":
-        _note_genes(first_texts)
-    options = _decide_molecules(options, fixed_tokenizer, first_texts)
-    tokenizer = fixed_tokenizer or _learn(options, sources, workers)
+    options, tokenizer = _find_tokenizer(options, sources, workers)
     tokenizer.save_pretrained(folder)
     # Some tokenizers skip ids.
     writer = CorpusWriter(folder, max(tokenizer.get_vocab().values()) + 1)
@@ -148,6 +143,19 @@ def _write_corpus(
         "versions": {"exlm": __version__, **libraries},
         "files": files,
     }
+
+
+def _find_tokenizer(
+    options: PrepareOptions, sources: list[DataFile], workers: int
+) -> tuple[PrepareOptions, PreTrainedTokenizerFast]:
+    """The tokenizer that the options name, or one that learned from the rows; and the options,
+    which then say whether the rows are molecules."""
+    first_texts = list(islice(_texts(chunks_of_rows(sources, options.text_column)), SAMPLE_SIZE))
+    if options.tokenizer == "protein":
+        _note_genes(first_texts)
+    fixed_tokenizer = _fixed_tokenizer(options.tokenizer)
+    options = _decide_molecules(options, fixed_tokenizer, first_texts)
+    return options, fixed_tokenizer or _learn(options, sources, workers)
 
 
 def _source_entry(file: DataFile) -> dict[str, Any]:
