@@ -624,7 +624,7 @@ def test_a_checkpoint_of_another_tokenizer_or_recipe_is_refused(recipe, whole):
     content["identity"]["tokenizer"] = "another"
     state.write_text(json.dumps(content))
     rewrite_manifest(state.parent)
-    with pytest.raises(InputError, match="trained with tokenizer 'another'"):
+    with pytest.raises(InputError, match=r"settings \(tokenizer\): 'another' instead"):
         pretrain_with(recipe, output=str(whole), train=loop, resume_anyway=True)
 
 
