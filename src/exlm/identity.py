@@ -47,10 +47,12 @@ def first_difference(before: dict[str, Any], now: dict[str, Any]) -> tuple[str, 
     current = upgrade_identity(now)
     for name in current | earlier:
         if earlier.get(name) != current.get(name):
-            value_before = _in_words(earlier.get(name), "not recorded")
-            return name, value_before, _in_words(current.get(name), "the default")
+            value_before = _shown(earlier.get(name), "not recorded")
+            value_now = _shown(current.get(name), "the default")
+            return name, value_before, value_now
     return None
 
 
-def _in_words(value: Any, missing: str) -> str:
+def _shown(value: Any, missing: str) -> str:
+    """A value for a message, in one line; `missing` if there is none."""
     return missing if value is None else repr(value)[:LONGEST_VALUE]

@@ -47,5 +47,5 @@ def _cut(value: Any) -> Any:
     """A list of names cut at their commas; any other value as it is."""
     if not isinstance(value, list) or not all(isinstance(name, str) for name in value):
         return value
-    pieces = [piece.strip() for piece in ",".join(value).split(",")]
-    return [piece for piece in pieces if piece]
+    names = [name.strip() for name in ",".join(value).split(",")]
+    return [name for name in names if name]

@@ -54,6 +54,7 @@ def _interrupt(number: int, frame: object) -> NoReturn:
 
 
 def _run(name: str, others: list[str]) -> None:
+    """Answers what needs no command, or checks the arguments and runs the command `name`."""
     if name == "--version":
         from exlm import __version__
 
@@ -72,15 +73,7 @@ def _run(name: str, others: list[str]) -> None:
     )
     options = others[len(values) :]
     if not set(HELP) & set(options):
-        try:
-            has_recipe = any(option.partition("=")[0] == "--config" for option in options)
-            if values or not has_recipe:
-                values = _as_arguments(name, values)
-            # settings may be printed before the file is there
-            if not any(option.startswith("--print_config") for option in options):
-                _check_paths(name, values, options)
-        except CommandLineError as error:
-            _leave(2, f"exlm {name}: error: {error}")
+        values = _check_arguments(name, values, options)
 
     # imports the command, most often with PyTorch
     from exlm_command.parser import run
@@ -88,6 +81,21 @@ def _run(name: str, others: list[str]) -> None:
     status, message = run(name, [*values, *options])
     if status:
         _leave(status, f"exlm {name}: {message}")
+
+
+def _check_arguments(name: str, values: list[str], options: list[str]) -> list[str]:
+    """The values before the options, as `_as_arguments` returns them. What is wrong with them, and
+    with paths, is said before the command is imported, which takes seconds."""
+    try:
+        has_recipe = any(option.partition("=")[0] == "--config" for option in options)
+        if values or not has_recipe:
+            values = _as_arguments(name, values)
+        # settings may be printed before the file is there
+        if not any(option.startswith("--print_config") for option in options):
+            _check_paths(name, values, options)
+    except CommandLineError as error:
+        _leave(2, f"exlm {name}: error: {error}")
+    return values
 
 
 def _as_arguments(name: str, values: list[str]) -> list[str]:

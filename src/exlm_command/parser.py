@@ -1,13 +1,21 @@
-"""Makes commands from typed functions: jsonargparse reads arguments, YAML recipes, `--section.key
-value` overrides and help from their signatures and docstrings. `commands.yaml` lists the
-commands."""
+"""How a command line becomes a call of a Python function. For example
+`exlm finetune --model runs/exlm --learning_rate 1e-3 --seeds 0 1`:
+
+1. `build_parser` makes a parser (jsonargparse) whose options are the arguments of `finetune`, with
+   the types of its signature and the help of its docstring. The fields of a dataclass are options
+   of a section: its argument `train` gives `--train.learning_rate`, and so on.
+2. `full_options` completes names, and writes lists as YAML:
+   `--model=runs/exlm --train.learning_rate=1e-3 --seeds=[0,1]`.
+3. `settings` lets the parser read a recipe and these options, and makes the arguments of them:
+   model="runs/exlm", train=FinetuneConfig(learning_rate=0.001), seeds=[0, 1].
+4. `run` calls `finetune` with these, and says how it ended.
+
+`commands.yaml` has the commands, and `messages.py` says what is wrong in one sentence."""
 
 import json
-import re
 import shlex
 import sys
 from argparse import ArgumentError
-from collections.abc import Collection
 from itertools import chain, takewhile
 from types import UnionType
 from typing import Any, Union, get_args, get_origin, get_type_hints
@@ -20,6 +28,7 @@ from safetensors import SafetensorError
 from exlm.errors import InputError, Interrupted, TrainingStopped
 from exlm.upgrades import upgrade_recipe
 from exlm_command.commands import COMMANDS, CommandLineError, did_you_mean, function_of, similar
+from exlm_command.messages import explain_error
 
 _load_yaml = get_loader("yaml")
 
@@ -103,7 +112,7 @@ def settings(name: str, arguments: list[str]) -> dict[str, Any]:
         parsed = parser.parse_args(full_options(arguments, option_types, f"exlm {name}"))
         config = parser.instantiate(parsed).as_dict()
     except (ArgumentError, TypeError, ValueError) as error:
-        raise InputError(_reason(error, option_types)) from error
+        raise InputError(explain_error(error, option_types)) from error
     config.pop("config", None)
     return config
 
@@ -127,24 +136,16 @@ def full_options(arguments: list[str], option_types: dict[str, Any], command: st
     `--train.optimizer.learning_rate` in pre-training. InputError names an option that does not
     exist, a list that is given twice, and a range without brackets."""
     positionals = list(takewhile(lambda argument: not argument.startswith("--"), arguments))
+    options = _options_with_values(arguments[len(positionals) :], option_types, command)
     full: list[str] = []
-    options: list[tuple[str, list[str]]] = []  # each with its values
-    for argument in arguments[len(positionals) :]:
-        if argument.startswith("--"):
-            name, equals, value = argument[2:].partition("=")
-            options.append((_full_name(name, option_types, command), [value] if equals else []))
-        else:
-            options[-1][1].append(argument)
     for name, values in options:
+        # --name+ appends to a list
         members = _members(option_types.get(name.removesuffix("+")))
-        list_type = next((member for member in members if get_origin(member) is list), None)
         if any(get_origin(member) is tuple for member in members):
             _check_brackets(name, values)
-        all_values = [values_of_other for other, values_of_other in options if other == name]
-        # --name+ appends
-        if list_type and len(all_values) > 1 and not name.endswith("+"):
-            once = shlex.join(chain.from_iterable(all_values))
-            raise InputError(f"--{name} is given twice; give its values once: --{name} {once}")
+        list_type = next((member for member in members if get_origin(member) is list), None)
+        if list_type and not name.endswith("+"):
+            _check_given_once(name, options)
         # of `str | list[str]`, one value is a str
         if list_type and any(values) and (len(values) > 1 or str not in members):
             values = [_list_as_yaml(",".join(values), list_type)]
@@ -152,6 +153,29 @@ def full_options(arguments: list[str], option_types: dict[str, Any], command: st
         full += values[1:]
     # argparse would take `-.csv` (standard input) for an option
     return [*full, "--", *positionals] if positionals else full
+
+
+def _options_with_values(
+    arguments: list[str], option_types: dict[str, Any], command: str
+) -> list[tuple[str, list[str]]]:
+    """The full name and the values of every option, in order: `--seeds 0 1 --metric=f1` becomes
+    [("seeds", ["0", "1"]), ("metric", ["f1"])]."""
+    options: list[tuple[str, list[str]]] = []
+    for argument in arguments:
+        if argument.startswith("--"):
+            name, equals, value = argument[2:].partition("=")
+            options.append((_full_name(name, option_types, command), [value] if equals else []))
+        else:
+            options[-1][1].append(argument)
+    return options
+
+
+def _check_given_once(name: str, options: list[tuple[str, list[str]]]) -> None:
+    """Raises InputError if the list `name` is several of the options: which one counts?"""
+    values = [values_of_option for option, values_of_option in options if option == name]
+    if len(values) > 1:
+        once = shlex.join(chain.from_iterable(values))
+        raise InputError(f"--{name} is given twice; give its values once: --{name} {once}")
 
 
 def _full_name(name: str, option_types: dict[str, Any], command: str) -> str:
@@ -193,42 +217,3 @@ def _list_as_yaml(value: str, list_type: Any) -> str:
     if list_type == list[str] and not has_quotes:
         return json.dumps([element for element in elements if element])
     return value if has_brackets else f"[{value}]"
-
-
-def _reason(error: BaseException, options: Collection[str]) -> str:
-    """The message of an InputError if one caused the parser's error, else the parser's own message
-    in one line."""
-    cause: BaseException | None = error
-    while cause is not None:
-        if isinstance(cause, InputError):
-            return str(cause)
-        cause = cause.__cause__ or cause.__context__
-    message = str(error)
-    # Group 'train.optimizer' does not accept option 'stepz'
-    # Option 'trainn.steps' is not accepted
-    if re.match("(Group|Option) '.+ accept", message):
-        # Only a recipe has such settings: `full_options` has looked up those of the command line.
-        setting = ".".join(re.findall(r"'(\S+)'", message))
-        return f"there is no setting {setting}{did_you_mean(similar(setting, options))}"
-    lines = [line.strip(" -") for line in message.splitlines()]
-    # Given value type: <class 'str'>
-    # Subtypes: [<class 'int'>, typing.Literal['all']]
-    told = [line for line in lines if not line.startswith(("Given value", "Subtypes"))]
-    return _wrong_type(message) or " ".join(told)
-
-
-def _wrong_type(message: str) -> str | None:
-    """What to say of a value of another type than the setting's, if `message` is about one whose
-    types are all simple."""
-    # Parser key "passes":
-    #   - Expected a <class 'int'>. Got value: x
-    #   - Expected a typing.Literal['all']. Got value: x
-    key = re.match('Parser key "(.+?)":', message)
-    values = re.findall("(?:Got|Given) value: (.*)", message)
-    types = re.findall(r"Expected an? (?:<class '(.+?)'>|typing.Literal\[(.*?)\])", message)
-    all_are_simple = len(types) == message.count("Expected a") > 0
-    if not (key and values and all_are_simple):
-        return None
-    names = [f"one of {choices}" if choices else name for name, choices in types]
-    names = ["null" if name == "NoneType" else name for name in names]
-    return f"{key[1]} is {values[0]}; it must be {' or '.join(names)}"

@@ -21,10 +21,11 @@ from exlm.data import files, outputs
 from exlm.data.chemistry import molecule_problem, standardize
 from exlm.data.columns import choose_column
 from exlm.data.formats import DataFile, data_files
-from exlm.data.frames import read_file, read_frames, write_frame
+from exlm.data.frames import read_file, read_frames
 from exlm.data.inputs import find_files, texts_and_problems
 from exlm.data.outputs import output_layout, output_path
 from exlm.data.prepare import prepare
+from exlm.data.writing import write_frame
 from exlm.errors import InputError
 from exlm.tasks.config import TaskConfig
 from exlm.tasks.encoders.saved_task import ModelTexts
@@ -774,7 +775,7 @@ def test_jsonl_keeps_every_digit_and_type(tmp_path):
 
 
 def test_whole_numbers_stay_whole_where_a_part_lacks_the_column(tmp_path, monkeypatch):
-    monkeypatch.setattr(outputs, "ROWS", 2)
+    monkeypatch.setattr(outputs, "FRAME_ROWS", 2)
     source = write(tmp_path / "a.jsonl", '{"x":9007199254740993}\n{"x":2}\n{"y":1}\n{"y":2}\n')
 
     def copy(rows, path):

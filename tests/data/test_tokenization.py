@@ -11,8 +11,8 @@ from rdkit import Chem
 from transformers import AutoTokenizer
 
 from exlm.data.tokenization import (
-    FIRST,
-    MARKED,
+    FIRST_CHARACTERS,
+    MARKED_CHARACTERS,
     alphabet_name,
     letter_tokenizer,
     train_text_tokenizer,
@@ -58,7 +58,7 @@ def test_vocabulary_order():
     tokenizer = train_smiles_tokenizer(["CCO", "CN", "N"])
     tokens = tokenizer.convert_ids_to_tokens(range(len(tokenizer)))
     assert tokens[:7] == ["<s>", "<pad>", "</s>", "<unk>", "C", "N", "O"] and tokens[-1] == "<mask>"
-    assert tokens[7:-1] == sorted({*FIRST, *MARKED} - {"C", "N", "O"})
+    assert tokens[7:-1] == sorted({*FIRST_CHARACTERS, *MARKED_CHARACTERS} - {"C", "N", "O"})
 
 
 @pytest.mark.parametrize(
@@ -83,7 +83,9 @@ def test_a_piece_that_was_never_seen_is_spelled_without_loss(piece):
     tokenizer = train_smiles_tokenizer(["CC"])
     text = f"C{piece}C##C<mask>"
     tokens = tokenizer.tokenize(text)
-    assert tokens[1] == piece[0] and all(token in MARKED for token in tokens[2 : 1 + len(piece)])
+    assert tokens[1] == piece[0] and all(
+        token in MARKED_CHARACTERS for token in tokens[2 : 1 + len(piece)]
+    )
     assert tokenizer.decode(tokenizer(text, add_special_tokens=False)["input_ids"]) == text
 
 

@@ -2,6 +2,7 @@
 the file."""
 
 import json
+from dataclasses import replace
 
 import numpy as np
 import pandas as pd
@@ -172,6 +173,26 @@ def test_tokens_outside_the_vocabulary_are_named_and_cost_no_row(tmp_path):
         rows.check(path, "error")
 
 
+@pytest.mark.parametrize(("name", "token"), [("bpe", "</s>"), ("wordpiece", "[MASK]")])
+def test_special_tokens_in_a_text_are_reported_and_change_nothing(name, token, tmp_path):
+    """A tokenizer takes them for its own, which nobody may have meant."""
+    tokenizer = train_text_tokenizer(name, ["good bad movie"] * 9, 300)
+    path = write(tmp_path / "a.csv", ["text", "good movie", f"good {token} movie", "bad"])
+    reader = TextReader(tokenizer, max_length=50, molecules=False)
+    rows, tokens = reader.read(make_table(read_file(path), path, None, []))
+    reason = f"it has special tokens of the model: {token}"
+    assert rows.reported_rows()[["row", "reason", "action"]].values.tolist() == [
+        [2, reason, "kept"]
+    ]
+    assert rows.counts("embedded", "none")["with special tokens of the model in their texts"] == 1
+    with_token = tokenizer(f"good {token} movie")["input_ids"]
+    assert tokens.examples[1]["input_ids"].tolist() == with_token
+    with pytest.raises(InputError, match="row 2, value .*special tokens"):
+        rows.check(path, "error")
+    in_second_texts = replace(rows, texts=["bad"] * 3, pairs=rows.texts, warnings=[""] * 3)
+    assert reader.read(in_second_texts)[0].warnings == ["", reason, ""]
+
+
 def test_identifiers_are_no_labels_and_what_is_inferred_is_said(
     chemist, smiles_file, tmp_path, capsys
 ):
@@ -231,7 +252,7 @@ def test_embedding_goes_on_behind_the_parts_that_are_finished(
         tmp_path / name,
         tmp_path / f"cut-{name}",
     )
-    monkeypatch.setattr("exlm.data.outputs.ROWS", 6)
+    monkeypatch.setattr("exlm.data.outputs.FRAME_ROWS", 6)
     embed(chemist, path, str(whole))
     made, original = [], embed_module.embeddings
 
@@ -263,7 +284,7 @@ def test_embedding_goes_on_behind_the_parts_that_are_finished(
 
 def test_parts_made_with_other_options_are_not_used(chemist, smiles_file, tmp_path, monkeypatch):
     path = write(tmp_path / "in.smi", smiles_file.read_text().split()[:12])
-    monkeypatch.setattr("exlm.data.outputs.ROWS", 6)
+    monkeypatch.setattr("exlm.data.outputs.FRAME_ROWS", 6)
     embed(chemist, path, str(tmp_path / "whole.npy"), "first")
     parts = iter([embed_module.embeddings])  # after the first, StopIteration
     with monkeypatch.context() as patched, pytest.raises(StopIteration):
@@ -296,7 +317,7 @@ def test_embed_brings_molecules_into_one_spelling(corpus, tmp_path):
 
 
 def test_records_and_mixed_cells_of_a_long_file_are_json_in_parquet(chemist, tmp_path, monkeypatch):
-    monkeypatch.setattr(outputs, "ROWS", 2)
+    monkeypatch.setattr(outputs, "FRAME_ROWS", 2)
     cells = [{"a": 1}, {"a": 2}, "b", None, [3], {"a": 0.5}]
     lines = [json.dumps({"smiles": "CCO", "cell": cell, "n": i}) for i, cell in enumerate(cells)]
     lines[-1] = lines[-1].replace('"n": 5', '"n": 5.5')
@@ -333,7 +354,7 @@ def test_the_column_cut_says_which_texts_were_cut(chemist, texts, tmp_path, monk
     frame = pd.DataFrame({"text": ["Ada lives in Rome.", "", "Ada lives in Rome. " * 30, "Bela."]})
     frame.assign(second="Where?").to_csv(path, index=False)
     # the first rows have none that is cut
-    monkeypatch.setattr(outputs, "ROWS", 2)
+    monkeypatch.setattr(outputs, "FRAME_ROWS", 2)
     expected = [False, False, True, False]
     for ending in ("csv", "parquet"):
         predictions = predict(str(out), path, str(tmp_path / f"predicted.{ending}"))

@@ -14,7 +14,7 @@ from rdkit import Chem
 from transformers import AutoConfig
 
 from exlm import InputError
-from exlm.data.frames import write_frame
+from exlm.data.writing import write_frame
 from exlm.model.masked_lm import ExLMForMaskedLM
 from exlm.pretrain.settings import ArchitectureConfig
 from exlm.storage.models import save_model
@@ -69,8 +69,8 @@ def test_prediction_goes_on_behind_the_parts_that_are_finished(
     arguments = str(tuned("multiclass")), str(tmp_path / "new.csv")
     whole, cut = tmp_path / f"whole-{name}", tmp_path / name
     one = predicted(*arguments, str(tmp_path / "one.csv"), distance=True)
-    monkeypatch.setattr("exlm.tasks.tables.predictor.ROWS", 6)
-    monkeypatch.setattr("exlm.data.outputs.ROWS", 6)
+    monkeypatch.setattr("exlm.tasks.tables.predictor.FRAME_ROWS", 6)
+    monkeypatch.setattr("exlm.data.outputs.FRAME_ROWS", 6)
     predict(*arguments, str(whole), distance=True)
     made, original = [], OutputMeaning.outputs
 
@@ -296,8 +296,8 @@ def test_every_chunk_is_read_as_the_first_rows_of_its_file(tuned, tmp_path, monk
     (model / "config.json").write_text(json.dumps(config))
     (model / "manifest.json").unlink()
     pd.DataFrame({"smiles": ["CCN", "CCO", "CCN", "C1CC"]}).to_csv(tmp_path / "m.csv", index=False)
-    monkeypatch.setattr("exlm.tasks.tables.predictor.ROWS", 2)
-    monkeypatch.setattr("exlm.data.outputs.ROWS", 2)
+    monkeypatch.setattr("exlm.tasks.tables.predictor.FRAME_ROWS", 2)
+    monkeypatch.setattr("exlm.data.outputs.FRAME_ROWS", 2)
     readings = []
     monkeypatch.setattr(
         "exlm.tasks.tables.training_texts._lines",
@@ -358,8 +358,8 @@ def test_the_rows_of_the_training_are_marked(tuned, molecules, tmp_path, capsys)
 def test_columns_that_were_there_stay_and_the_names_of_the_new_ones_are_told(
     tuned, molecules, tmp_path, capsys, monkeypatch
 ):
-    monkeypatch.setattr("exlm.tasks.tables.predictor.ROWS", 2)
-    monkeypatch.setattr("exlm.data.outputs.ROWS", 2)
+    monkeypatch.setattr("exlm.tasks.tables.predictor.FRAME_ROWS", 2)
+    monkeypatch.setattr("exlm.data.outputs.FRAME_ROWS", 2)
     model = str(tuned("binary"))
     table = pd.DataFrame({"smiles": ["OC(=O)CCBr", "C1CC", "BrCCF"]})
     table.assign(**{"predicted nitrogen": 7, "problem": "mine"}).to_csv(

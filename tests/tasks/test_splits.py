@@ -12,7 +12,7 @@ import pandas as pd
 import pytest
 
 from exlm.data.chemistry import LONGEST_SMILES, fingerprints
-from exlm.data.frames import read_file
+from exlm.data.frames import FileRows, read_file
 from exlm.errors import InputError
 from exlm.tasks.config import TaskConfig
 from exlm.tasks.rows import splits
@@ -237,6 +237,25 @@ def test_a_split_has_usable_rows_only(table, tmp_path):
     assert as_lists(by_column) == {"train": [1, 2, 3, 4, 5, 6, 7, 8], "valid": [9], "test": [10]}
     drawn = split_usable("random", table, seed=1)
     assert sorted(np.concatenate(list(drawn.values()))) == list(range(1, 11))
+
+
+@pytest.mark.parametrize(("rows", "part"), [(1, "valid"), (2, "valid"), (4, "test"), (5, "valid")])
+def test_too_few_rows_for_a_random_split_are_said_to_be_too_few(rows, part):
+    """Their texts and labels are all right."""
+    frame = pd.DataFrame({"text": [f"text {row}" for row in range(rows)], "y": np.arange(rows) / 7})
+    small = make_table(FileRows(frame), "a.csv", "text", ["y"], task_type="regression")
+    message = f"a random split of {rows} rows leaves no usable row for the {part} part; give more"
+    with pytest.raises(InputError, match=message):
+        split_usable("random", small)
+
+
+def test_too_few_rows_of_train_for_a_valid_part_are_said_to_be_too_few():
+    frame = pd.DataFrame({"text": list("abcde"), "y": [0.1, 0.2, 0.3, 0.4, 0.5]})
+    files = {"train": FileRows(frame[:4]), "test": FileRows(frame[4:].reset_index(drop=True))}
+    table = make_table(files, "a.csv", "text", ["y"], task_type="regression")
+    message = "a random split of the 4 usable rows of train leaves no usable row for the valid part"
+    with pytest.raises(InputError, match=message):
+        split_usable("parts", table)
 
 
 def test_rows_that_are_named_for_valid_are_not_replaced_by_others(table):

@@ -17,8 +17,10 @@ from exlm.data.chemistry import are_molecules, contradiction, molecule_problem, 
 from exlm.data.columns import match_columns
 from exlm.data.decimals import doubtful_points
 from exlm.data.formats import data_files
-from exlm.data.frames import FileRows, read_file, read_whole, write_frame
+from exlm.data.frames import FileRows, read_file, read_whole
+from exlm.data.spelling import spelling_of
 from exlm.data.tokenization import train_text_tokenizer
+from exlm.data.writing import write_frame
 from exlm.errors import InputError
 from exlm.tasks.config import TaskConfig
 from exlm.tasks.labels.cells import read_numbers, zeros_and_ones
@@ -30,7 +32,6 @@ from exlm.tasks.rows.duplicates import (
     find_groups,
     resolve_duplicates,
 )
-from exlm.tasks.rows.reading import spelling_of
 from exlm.tasks.rows.splits import split_by_user, split_rows
 from exlm.tasks.rows.summary import describe_table, remarks_on_labels
 from exlm.tasks.rows.table import TextTable
@@ -897,9 +898,9 @@ def test_a_title_above_the_header_is_no_header(tmp_path):
 def test_texts_that_a_tokenizer_reads_alike_are_the_same_text():
     """Such as those that differ in case, for a tokenizer of small letters."""
     lines = ["Great movie, really", "great movie, really"] * 5
-    uncased = spelling_of(train_text_tokenizer("wordpiece", lines, 300))
+    uncased = spelling_of(train_text_tokenizer("wordpiece", lines, 300)).as_compared
     assert uncased(lines[0]) == uncased(lines[1])
-    cased = spelling_of(train_text_tokenizer("bpe", lines, 300))
+    cased = spelling_of(train_text_tokenizer("bpe", lines, 300)).as_compared
     assert cased(lines[0]) != cased(lines[1]) and cased("e\u0301") == cased("\u00e9")
 
 

@@ -259,7 +259,8 @@ def test_a_resumed_run_does_not_read_its_start_again(recipe, start, tmp_path, mo
     with pytest.raises(ZeroDivisionError):
         pretrain(**recipe, start_from=start)
     monkeypatch.undo()
-    with pytest.raises(InputError, match="was trained with start '.*', this run has the default"):
+    message = r"checkpoint.*other settings \(start\): '.*' instead of the default"
+    with pytest.raises(InputError, match=message):
         pretrain(**recipe, resume_anyway=True)
     moved = Path(start).rename(tmp_path / "moved")
     with pytest.raises(

@@ -28,9 +28,11 @@ LENGTH_STEP = 4
 # If fewer sequences are left at the end, and fewer than the group before them has, they join that
 # group. So no group is much smaller than its budget allows, and none is twice as large.
 SMALLEST_GROUP = 8
-GROUPS = 4  # most groups of a batch; each group has sequences of other lengths
-TOKENS_OF_GROUP = 2048  # least of a group; half as many took 17 to 28% more time per token on a CPU
-TOKENS_OF_HALF = 1024  # least of each of two groups, so that smaller batches mix lengths, too
+MOST_GROUPS = 4  # of a batch; each group has sequences of other lengths
+# A group of a batch has at least so many tokens: half as many took 17 to 28% more time per token on
+# a CPU. Two groups may have half as many, so that small batches mix lengths, too.
+GROUP_TOKENS = 2048
+HALF_GROUP_TOKENS = 1024
 
 # A share of masked tokens, or a range from which each sequence samples its own
 MaskRatio = float | tuple[float, float]
@@ -81,10 +83,7 @@ class BatchPlan:
                 f"the longest sequence has {longest} tokens but a batch may have "
                 f"{tokens_per_batch}; raise tokens_per_batch"
             )
-        groups_worth_it = max(
-            tokens_per_batch // TOKENS_OF_GROUP, min(2, tokens_per_batch // TOKENS_OF_HALF)
-        )
-        groups_per_batch = max(1, min(GROUPS, groups_worth_it, tokens_per_batch // longest))
+        groups_per_batch = _groups_per_batch(tokens_per_batch, longest)
         self.lengths = lengths
         self.seed = seed
         self.tokens_per_group = tokens_per_batch // groups_per_batch
@@ -201,6 +200,15 @@ class MaskedBatches:
         return micro_batches
 
 
+def _groups_per_batch(tokens_per_batch: int, longest: int) -> int:
+    """How many groups a batch has: 2 from 2,048 tokens on, 3 from 6,144, 4 from 8,192, else 1; but
+    no more than can hold the `longest` sequence, in tokens."""
+    groups = min(MOST_GROUPS, tokens_per_batch // GROUP_TOKENS)
+    if groups < 2:
+        groups = min(2, tokens_per_batch // HALF_GROUP_TOKENS)
+    return max(1, min(groups, tokens_per_batch // longest))
+
+
 def _group_starts(lengths: np.ndarray, tokens_per_group: int) -> np.ndarray:
     """[groups] where each group begins in an order from the longest sequences to the shortest. The
     order of every epoch is cut at the same places, so the sequences left over at the end are
@@ -250,11 +258,7 @@ def mask_tokens(
     maskable = attention & ~np.isin(ids, (bos, eos))
     available = maskable.sum(1)
     if masks is None:
-        low, high = share_bounds(ratio)
-        share_bits = random_bits(Purpose.MASK_SHARE, seed, epoch, example_numbers)
-        share = low + (high - low) * uniform(share_bits)
-        rounding = uniform(random_bits(Purpose.MASK_COUNT, seed, epoch, example_numbers))
-        count = np.floor(share * available + rounding).astype(np.int64)
+        count = _mask_counts(available, ratio, seed, epoch, example_numbers)
     else:
         count = np.full(len(ids), masks)
     position = np.arange(ids.shape[1]) - repeat  # the first token after BOS is number 0
@@ -268,6 +272,18 @@ def mask_tokens(
         "attention_mask": torch.from_numpy(attention.astype(np.int64)),
         "labels": torch.from_numpy(np.where(is_masked, ids, IGNORED)),
     }
+
+
+def _mask_counts(
+    available: np.ndarray, ratio: MaskRatio, seed: int, epoch: int, example_numbers: np.ndarray
+) -> np.ndarray:
+    """[n] int64, how many of the `available` tokens [n] of each sequence are masked: a share of
+    `ratio` of them, rounded up or down at random, so that the mean is exact."""
+    low, high = share_bounds(ratio)
+    share_bits = random_bits(Purpose.MASK_SHARE, seed, epoch, example_numbers)
+    share = low + (high - low) * uniform(share_bits)
+    rounding = uniform(random_bits(Purpose.MASK_COUNT, seed, epoch, example_numbers))
+    return np.floor(share * available + rounding).astype(np.int64)
 
 
 class ExLMDataCollator(TrainerCallback):

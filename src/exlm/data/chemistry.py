@@ -23,7 +23,7 @@ REVERSED = {
     Chem.BondDir.ENDUPRIGHT: Chem.BondDir.ENDDOWNRIGHT,
     Chem.BondDir.ENDDOWNRIGHT: Chem.BondDir.ENDUPRIGHT,
 }
-FIRST_TEXTS = 100  # how many texts say whether all are molecules
+SAMPLE_SIZE = 100  # how many of the first texts say whether all are molecules
 # Text after a space is not allowed: RDKit would read it as the molecule's name, but the tokenizer
 # as atoms.
 _PARSER: Any = Chem.SmilesParserParams()
@@ -144,15 +144,9 @@ def is_reduced_mixture(smiles: str, form: Standardize) -> bool:
     return len(set(map(Chem.MolToSmiles, organic))) > 1
 
 
-def comparable(smiles: str, form: Standardize) -> str:
-    """The spelling by which equal molecules are recognised: as they are standardized, at least as
-    canonical SMILES."""
-    return standardize(smiles, "canonical" if form == "none" else form)
-
-
 def are_molecules(texts: Iterable[str]) -> bool:
     """Whether most of the first texts are molecules; empty ones do not count."""
-    first_texts = list(islice(filter(None, texts), FIRST_TEXTS))
+    first_texts = list(islice(filter(None, texts), SAMPLE_SIZE))
     return sum(molecule_problem(text) is None for text in first_texts) > len(first_texts) / 2
 
 

@@ -11,17 +11,17 @@ from exlm.errors import InputError
 
 # Usual names of columns, as regular expressions for names in lower case without spaces and marks.
 # The first are preferred to the others.
-USUAL_NAMES = "smiles|mol|text"
-TEXT_NAMES = (
-    USUAL_NAMES,
+BEST_TEXT_NAMES = "smiles|mol|text"
+TEXT_NAMES_BY_RANK = (
+    BEST_TEXT_NAMES,
     ".*smiles|smilesstring|structure|molecule|drug|sentence|review|document|content|tweet|headline"
     "|sequence|seq|aaseq|sequenceaa|proteinsequence",
     "comment",  # most often a remark on the text
     "tokens|words",
 )
-FIRST_TEXTS_OF_PAIRS = "premise|question|query|(sentence|question|text)[1a]"
-SECOND_TEXTS_OF_PAIRS = "hypothesis|sentence|passage|(sentence|question|text)[2b]"
-COLUMNS_OF_TEXTS = "|".join([*TEXT_NAMES, FIRST_TEXTS_OF_PAIRS, SECOND_TEXTS_OF_PAIRS])
+FIRST_TEXT_NAMES = "premise|question|query|(sentence|question|text)[1a]"
+SECOND_TEXT_NAMES = "hypothesis|sentence|passage|(sentence|question|text)[2b]"
+ALL_TEXT_NAMES = "|".join([*TEXT_NAMES_BY_RANK, FIRST_TEXT_NAMES, SECOND_TEXT_NAMES])
 LABELS_OF_UNITS = ("labels?", "nertags", "tags", "ner", "tag", "postags")
 # The same for names as they are, of columns that name or number the rows; pandas calls a column
 # without a name "Unnamed: 0"
@@ -44,7 +44,7 @@ def choose_column(columns: Iterable[str], text_column: str | None, where: str) -
     if text_column is not None:
         check_columns(columns, where, text_column)
         return text_column
-    candidates = preferred_columns(columns, TEXT_NAMES)
+    candidates = preferred_columns(columns, TEXT_NAMES_BY_RANK)
     if len(columns) == 1 and not looks_like_data(columns[0]):
         candidates = columns
     if len(candidates) == 1:
@@ -60,9 +60,9 @@ def choose_column(columns: Iterable[str], text_column: str | None, where: str) -
 def pair_columns(columns: Iterable[str]) -> tuple[str, str] | tuple[None, None]:
     """The only two columns that have usual names of pairs of texts, if no column has a name of one
     text."""
-    firsts = text_columns(columns, FIRST_TEXTS_OF_PAIRS)
-    seconds = text_columns(columns, SECOND_TEXTS_OF_PAIRS)
-    if len(firsts) == len(seconds) == 1 and not text_columns(columns, USUAL_NAMES):
+    firsts = text_columns(columns, FIRST_TEXT_NAMES)
+    seconds = text_columns(columns, SECOND_TEXT_NAMES)
+    if len(firsts) == len(seconds) == 1 and not text_columns(columns, BEST_TEXT_NAMES):
         return firsts[0], seconds[0]
     return None, None
 
@@ -160,14 +160,21 @@ def match_columns(names: Sequence[str], columns: Iterable[Any]) -> list[Any]:
     matches = []
     remaining = list(names)
     while remaining:
-        for count in range(len(remaining), 0, -1):
-            joined = _without_spaces(",".join(remaining[:count]))
-            are_columns = all(name in by_name for name in remaining[:count])
-            if count == 1 or (joined in by_name and not are_columns):
-                break
-        matches.append(by_name.get(joined, remaining[0]))
+        count = _names_to_join(remaining, by_name)
+        name = _without_spaces(",".join(remaining[:count]))
+        matches.append(by_name.get(name, remaining[0]))
         remaining = remaining[count:]
     return matches
+
+
+def _names_to_join(names: Sequence[str], columns: Collection[str]) -> int:
+    """How many of the first names are the name of one column together, the most if several counts
+    fit; 1 if no neighbours are, or if each of them is a column."""
+    for count in range(len(names), 1, -1):
+        are_columns = all(name in columns for name in names[:count])
+        if not are_columns and _without_spaces(",".join(names[:count])) in columns:
+            return count
+    return 1
 
 
 def _without_spaces(name: str) -> str:

@@ -14,7 +14,7 @@ TINTS = ("#BF9000", "#C55A11")  # colours of masks or sites, in turn, as in the 
 COLUMNS = 3  # molecules in a row of a picture
 WIDTH, HEIGHT = 360, 260  # pixels of a molecule and its legend
 HEIGHT_WITHOUT_LEGEND = 240
-# A piece of a filled text, and the mask or site that it fills (None: outside of them)
+# Characters of a filled text, and the mask or site that it fills (None: outside of them)
 Segment = tuple[str, int | None]
 Colours = dict[int, tuple[float, float, float, float]]  # the colour of each atom, by its number
 

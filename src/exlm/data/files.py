@@ -24,8 +24,8 @@ from exlm.errors import InputError, first_line, note
 
 COMPRESSIONS = (".gz", ".xz", ".zst")
 STANDARD_INPUT = "-"  # where a file's name may stand; an ending may follow, as in -.csv
-# The endings of files that are no text, by the bytes that these begin with
-NO_TEXT = {
+# The endings of files that are no plain text, by the bytes that these begin with
+ENDINGS_BY_FIRST_BYTES = {
     b"PAR1\x15": ".parquet",
     b"PK\x03\x04": ".xlsx",
     b"\x1f\x8b": ".gz",
@@ -54,19 +54,23 @@ def read_errors(name: str | Path) -> Iterator[None]:
     except FileNotFoundError as error:
         raise InputError(f"{name}: no such file; check its path") from error
     except READ_ERRORS as error:
-        reason = first_line(error)
-        advice = "correct the file, or get a whole copy"
+        reason = f"{first_line(error)}; correct the file, or get a whole copy"
         if isinstance(error, UnicodeDecodeError):
-            line = error.object[: error.start].rpartition(b"\n")[2]
-            before = line[-20:].decode(errors="replace")
-            byte = error.object[error.start]
-            reason = f"it is not UTF-8: it has the byte 0x{byte:02x} after {before!r}"
-            files = "" if is_standard_input(name) else f" {name} > utf-8-{Path(name).name}"
-            advice = (
-                "save it as UTF-8 (Excel: CSV UTF-8), or convert it, if it is from Windows with "
-                f"iconv -f cp1252 -t utf-8{files}"
-            )
-        raise InputError(f"{name} cannot be read: {reason}; {advice}") from error
+            reason = _explain_encoding(error, name)
+        raise InputError(f"{name} cannot be read: {reason}") from error
+
+
+def _explain_encoding(error: UnicodeDecodeError, name: str | Path) -> str:
+    """Where the file `name` is not UTF-8, and what to do."""
+    line = error.object[: error.start].rpartition(b"\n")[2]
+    before = line[-20:].decode(errors="replace")
+    byte = error.object[error.start]
+    files = "" if is_standard_input(name) else f" {name} > utf-8-{Path(name).name}"
+    return (
+        f"it is not UTF-8: it has the byte 0x{byte:02x} after {before!r}; "
+        "save it as UTF-8 (Excel: CSV UTF-8), or convert it, if it is from Windows with "
+        f"iconv -f cp1252 -t utf-8{files}"
+    )
 
 
 def open_text(name: str | Path, newline: str = "") -> TextIO:
@@ -83,7 +87,7 @@ def open_text(name: str | Path, newline: str = "") -> TextIO:
         stream = openers.get(suffix, open)(path, "rb")
     file = io.BufferedReader(stream)
     start = file.peek(5)
-    for first_bytes, ending in NO_TEXT.items():
+    for first_bytes, ending in ENDINGS_BY_FIRST_BYTES.items():
         if start.startswith(first_bytes):
             raise InputError(
                 f"{name} begins as a {ending} file does; {advice_on_name(name, ending)}"

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from exlm.data.columns import COLUMNS_OF_TEXTS, listed, text_columns
+from exlm.data.columns import ALL_TEXT_NAMES, listed, text_columns
 from exlm.data.files import (
     COMPRESSIONS,
     STANDARD_INPUT,
@@ -20,8 +20,8 @@ from exlm.data.files import (
 from exlm.errors import InputError
 
 # The format of a file, by the ending of its name
-NAMES = ("smi", "txt", "csv", "tsv", "jsonl", "fasta", "conll", "sdf", "xlsx", "parquet")
-SUFFIXES = {f".{name}": name for name in NAMES}
+FORMATS = ("smi", "txt", "csv", "tsv", "jsonl", "fasta", "conll", "sdf", "xlsx", "parquet")
+SUFFIXES = {f".{name}": name for name in FORMATS}
 SUFFIXES |= dict.fromkeys([".fa", ".faa", ".fas", ".fna", ".ffn", ".pep"], "fasta")
 SUFFIXES |= {".conllu": "conll"}
 READABLE = (  # for messages
@@ -138,7 +138,7 @@ def check_lines(name: str, column: str = "") -> None:
     rows = [row for mark in ",;|" for row in csv.reader([first_line], delimiter=mark)]
     cells = [cell.strip() for row in rows for cell in row]
     columns = [cell for cell in cells if cell and cell.lower() == column.lower()]
-    if columns := columns or text_columns(cells, COLUMNS_OF_TEXTS):
+    if columns := columns or text_columns(cells, ALL_TEXT_NAMES):
         raise InputError(
             f"{name} begins with {columns[0]!r}, the name of a column, and each line would be a "
             f"text; write {name}.csv in place of {name} for a table, or {name}.txt for texts"

@@ -9,14 +9,15 @@ import pandas as pd
 from exlm.data.columns import choose_column, clean_text
 from exlm.data.files import is_standard_input
 from exlm.data.formats import READABLE, DataFile, check_lines, data_files, format_of, is_hub_name
-from exlm.data.frames import as_text, read_frames
+from exlm.data.frames import read_frames
+from exlm.data.writing import cell_text
 from exlm.errors import InputError
 from exlm.storage.manifest import MANIFEST, has_checksums
 
 FRAME_ROWS = 1000  # the most rows of a table in memory
 CHUNK_ROWS = 4096
 CHUNK_CHARACTERS = 2**21
-ONE_TEXT = ("lines", "smi", "fasta")  # formats that have one column of texts
+ONE_COLUMN_FORMATS = ("lines", "smi", "fasta")  # formats that have one column of texts
 
 
 class InputRow(NamedTuple):
@@ -97,7 +98,7 @@ def texts_and_problems(file: DataFile, text_column: str | None = None) -> Iterat
     """Yields for every row its stripped text, "" where it is missing or must not be used, and why
     it must not be used. InputError if the file is damaged or has no rows, or if it is unclear which
     column to read."""
-    if file.format in ONE_TEXT:
+    if file.format in ONE_COLUMN_FORMATS:
         check_lines(file.name, text_column or "")
         text_column = None
     column = None
@@ -116,6 +117,6 @@ def _text_of(cell: Any, where: str) -> str:
     """A cell as text, "" if there is none; InputError if it is something else."""
     if isinstance(cell, str):
         return clean_text(cell)
-    if as_text(cell) is None:
+    if cell_text(cell) is None:
         return ""
     raise InputError(f"{where}: {cell!r} is not text; choose another column with text_column")

@@ -17,7 +17,8 @@ from exlm.data.decimals import sure_marks
 from exlm.data.delimited import AS_PROGRAMS_WRITE, TableLayout, find_layout
 from exlm.data.files import is_standard_input, path_of, read_errors
 from exlm.data.formats import DataFile, data_files, format_of
-from exlm.data.frames import FileRows, as_text, read_frames
+from exlm.data.frames import FileRows, read_frames
+from exlm.data.writing import cell_text
 from exlm.errors import InputError, import_optional, note
 from exlm.storage.files import (
     check_suffix,
@@ -30,7 +31,7 @@ from exlm.storage.files import (
 )
 from exlm.storage.runs import resumable_directory
 
-ROWS = 10_000  # the most rows of a frame
+FRAME_ROWS = 10_000  # the most rows of a frame
 
 
 def output_path(
@@ -82,20 +83,20 @@ def output_layout(
     of_table = ChainMap(*marks.values())
     if set(of_labels or of_table) == {","}:
         return layout._replace(decimal=",")
-    way_out = "choose the point in a program that expects commas"
+    points = "decimal points in its numbers; choose the point in a program that expects commas"
     if "," in of_table:
-        way_out = f"other numbers there have decimal commas, such as {of_table[',']!r}"
-    note(
-        f"{target} has semicolons between its cells, as {input}, and decimal points in its "
-        f"{'new ' if ',' in of_table else ''}numbers; {way_out}"
-    )
+        points = (
+            "decimal points in its new numbers; other numbers there have decimal commas, such as "
+            f"{of_table[',']!r}"
+        )
+    note(f"{target} has semicolons between its cells, as {input}, and {points}")
     return layout
 
 
 def _marks_by_column(file: DataFile) -> dict[Any, dict[str, str]]:
     """The `sure_marks` of every column, read in constant memory."""
     marks: dict[Any, dict[str, str]] = {}
-    for rows in read_frames(file, ROWS):
+    for rows in read_frames(file, FRAME_ROWS):
         for name, column in rows.frame.items():
             marks[name] = sure_marks(column) | marks.get(name, {})
     return marks
@@ -107,23 +108,23 @@ def write_by_frames(
     settings: dict[str, Any],
     write: Callable[[FileRows, Path], dict[str, int]],
 ) -> dict[str, int]:
-    """Turns the table `input` into the file `target`, ROWS rows at a time, which all have the same
-    columns: `write` writes the results for some of them to a file, and returns how many rows there
-    are of every kind.
+    """Turns the table `input` into the file `target`, a frame of FRAME_ROWS rows at a time.
 
-    These pieces are joined at the end: Parquet files to one, others byte by byte. A piece of a .npy
-    file is the numbers alone, float32. A command that was interrupted goes on after the pieces
-    that are finished, if input and `settings` are the same. Returns the sums of what `write`
-    returns."""
-    identity = {**settings, "input": sha256(path_of(input.name)), "rows_of_a_chunk": ROWS}
+    `write` writes the results for a frame to a file, a *piece*, and returns how many rows there are
+    of every kind. All frames have the same columns. The pieces are joined at the end: Parquet files
+    to one, others byte by byte. A piece of a .npy file is the numbers alone, float32. An
+    interrupted command goes on after the pieces that are finished, if input and `settings` are the
+    same. Returns the sums of what `write` returns."""
+    # Earlier versions called a frame a chunk.
+    identity = {**settings, "input": sha256(path_of(input.name)), "rows_of_a_chunk": FRAME_ROWS}
     unfinished = target.with_name(f".unfinished-{target.name}")
     with resumable_directory(unfinished, to_json_types(identity)) as folder:
-        names = chain.from_iterable(rows.frame for rows in read_frames(input, ROWS))
+        names = chain.from_iterable(rows.frame for rows in read_frames(input, FRAME_ROWS))
         columns: list[Any] = list(dict.fromkeys(names))
         pieces: list[Path] = []
         counts = Counter[str]()
         total = 0
-        for rows in read_frames(input, ROWS, columns):
+        for rows in read_frames(input, FRAME_ROWS, columns):
             piece = folder / f"{total}{target.suffix}"
             done_file = piece.with_suffix(".json")  # is written when the piece is whole
             if not done_file.exists():
@@ -141,7 +142,7 @@ def write_by_frames(
     return dict(counts)
 
 
-def in_words(counts: dict[str, int]) -> str:
+def describe_counts(counts: dict[str, int]) -> str:
     """Such as "3 rows, 1 problems"."""
     return ", ".join(f"{count} {kind}" for kind, count in counts.items())
 
@@ -185,5 +186,5 @@ def _common_type(types: Sequence[pa.DataType]) -> pa.DataType:
 def _as_type(column: pa.ChunkedArray, new_type: pa.DataType) -> pa.ChunkedArray:
     """A column as another type; lists and dicts that become strings are JSON."""
     if pa.types.is_nested(column.type) and new_type == pa.string():
-        return pa.chunked_array([[as_text(cell) for cell in column.to_pylist()]], new_type)
+        return pa.chunked_array([[cell_text(cell) for cell in column.to_pylist()]], new_type)
     return column.cast(new_type)

@@ -17,15 +17,15 @@ from tqdm import tqdm
 from transformers import PreTrainedTokenizerFast
 
 from exlm import __version__
-from exlm.data.chemistry import FIRST_TEXTS, are_molecules
+from exlm.data.chemistry import SAMPLE_SIZE, are_molecules
 from exlm.data.corpus import CORPUS_PARTS, FORMAT_VERSION, SPECIALS, CorpusWriter, describe
 from exlm.data.formats import DataFile
 from exlm.data.inputs import Chunk, chunks_of_rows, find_files
 from exlm.data.packing import pack
+from exlm.data.problems import OnInvalid
 from exlm.data.processes import map_chunks
 from exlm.data.rows import (
     InvalidRow,
-    OnInvalid,
     PrepareOptions,
     RowTokenizer,
     TokenizedChunk,
@@ -104,10 +104,7 @@ def _write_corpus(
     workers: int,
 ) -> dict[str, Any]:
     """Writes all files of a corpus but its manifest, which it returns."""
-    first_texts = list(islice(_texts(chunks_of_rows(sources, options.text_column)), FIRST_TEXTS))
-    fixed_tokenizer = _fixed_tokenizer(options.tokenizer)
-    options = _decide_molecules(options, fixed_tokenizer, first_texts)
-    tokenizer = fixed_tokenizer or _learn(options, sources, workers)
+    options, tokenizer = _find_tokenizer(options, sources, workers)
     tokenizer.save_pretrained(folder)
     # Some tokenizers skip ids.
     writer = CorpusWriter(folder, max(tokenizer.get_vocab().values()) + 1)
@@ -148,6 +145,19 @@ def _write_corpus(
     }
 
 
+def _find_tokenizer(
+    options: PrepareOptions, sources: list[DataFile], workers: int
+) -> tuple[PrepareOptions, PreTrainedTokenizerFast]:
+    """The tokenizer that the options name, or one that learned from the rows; and the options,
+    which then say whether the rows are molecules."""
+    first_texts = list(islice(_texts(chunks_of_rows(sources, options.text_column)), SAMPLE_SIZE))
+    if options.tokenizer == "protein":
+        _note_genes(first_texts)
+    fixed_tokenizer = _fixed_tokenizer(options.tokenizer)
+    options = _decide_molecules(options, fixed_tokenizer, first_texts)
+    return options, fixed_tokenizer or _learn(options, sources, workers)
+
+
 def _source_entry(file: DataFile) -> dict[str, Any]:
     """What a manifest says of a file; its size is None for the hub and for standard input."""
     path = Path(file.name)
@@ -166,20 +176,15 @@ def _decide_molecules(
     """The options, which then say whether the rows are molecules. InputError if most of the first
     texts are none and the tokenizer is of SMILES, or if others shall be standardized."""
     reads_smiles = options.tokenizer == "smiles"
-    reads_letters = False
+    reads_anything = False
     if fixed_tokenizer is not None:
-        reads_smiles = splits_smiles(fixed_tokenizer.backend_tokenizer)
-        reads_letters = alphabet_name(fixed_tokenizer.backend_tokenizer) is not None
+        backend = fixed_tokenizer.backend_tokenizer
+        reads_smiles = splits_smiles(backend)
+        reads_anything = not reads_smiles and alphabet_name(backend) is None
     if reads_smiles:
         _check_smiles(first_texts)
-    if options.tokenizer == "protein" and DNA.issuperset("".join(first_texts).upper()):
-        note(
-            "the first rows have letters of DNA or RNA alone, and the tokenizer protein reads each "
-            "as a residue; if they are genes, translate them to proteins first"
-        )
     if options.molecules is None:
         # The first rows decide for a saved tokenizer that may read anything.
-        reads_anything = fixed_tokenizer is not None and not reads_letters
         molecules = reads_smiles or (reads_anything and are_molecules(first_texts))
         options = replace(options, molecules=molecules and not options.packed)
     if options.standardize != "none" and not options.molecules:
@@ -210,6 +215,15 @@ def _check_smiles(texts: list[str]) -> None:
             f"{len(others)} of the first {len(texts)} rows are no SMILES, such as "
             f"{others[0][:40]!r}; for text add --tokenizer bpe, for proteins --tokenizer protein, "
             "or name the column of the SMILES with --text_column"
+        )
+
+
+def _note_genes(texts: list[str]) -> None:
+    """Says if texts that are read as proteins seem to be genes."""
+    if DNA.issuperset("".join(texts).upper()):
+        note(
+            "the first rows have letters of DNA or RNA alone, and the tokenizer protein reads each "
+            "as a residue; if they are genes, translate them to proteins first"
         )
 
 

@@ -10,7 +10,7 @@ from typing import Any
 import pandas as pd
 from rdkit import Chem, rdBase
 
-from exlm.data.columns import USUAL_NAMES, check_different, listed, text_columns
+from exlm.data.columns import BEST_TEXT_NAMES, check_different, listed, text_columns
 from exlm.data.conll import read_conll
 from exlm.data.delimited import read_delimited, records_of
 from exlm.data.files import LARGEST_FILE, check_length, note_once, path_of, text_lines
@@ -105,7 +105,7 @@ def _structure(text: str, name: str) -> Record:
     columns = ["smiles", "name"]
     cells = [smiles, text.split("\n", 1)[0].strip()]
     for title, value in re.findall(r"^>[^<\n]*<([^>\n]+)>.*\n((?:.+\n?)*)", text, re.MULTILINE):
-        is_taken = title == "name" or text_columns([title], USUAL_NAMES)
+        is_taken = title == "name" or text_columns([title], BEST_TEXT_NAMES)
         columns.append(f"property {title}" if is_taken else title)
         cells.append(value.strip())
     check_different(columns, name)

@@ -4,37 +4,37 @@ import hashlib
 import math
 import re
 from collections import Counter
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from itertools import chain
 from typing import Literal, NamedTuple
 
 import numpy as np
-from tokenizers import Encoding, Tokenizer
-from transformers import PreTrainedTokenizerFast
+from tokenizers import Tokenizer
 
 from exlm.data.chemistry import (
     Standardize,
     contradiction,
     is_reduced_mixture,
     molecule_problem,
-    standardize,
 )
 from exlm.data.corpus import EXAMPLE, SPECIALS
 from exlm.data.inputs import Chunk, InputRow
+from exlm.data.problems import (
+    NOT_REVERSIBLE,
+    TOO_LONG,
+    UNREADABLE,
+    OnInvalid,
+    Problem,
+    row_problems,
+    unknown_words,
+)
+from exlm.data.spelling import Spelling
 from exlm.data.tokenization import SMILES_PATTERN
 from exlm.errors import InputError, check_at_least, check_choices
 from exlm.randomness import random_bits, uniform
 
-# Problems of rows, as they are called in manifests and in the column `reason` of skipped.csv
-TOO_LONG = "too_long"
-UNKNOWN = "unknown_token"
-NOT_REVERSIBLE = "not_reversible"
-UNPARSABLE = "unparsable"
-UNREADABLE = "unreadable"  # there is no text
-
-OnInvalid = Literal["error", "skip", "keep"]
 Documents = Literal["none", "row", "blank"]
 
 
@@ -98,6 +98,11 @@ class PrepareOptions:
             )
 
     @property
+    def spelling(self) -> Spelling:
+        """How rows are spelled before a tokenizer gets them."""
+        return Spelling(bool(self.molecules), self.standardize)
+
+    @property
     def packed(self) -> bool:
         """Whether rows are joined into examples of one length."""
         return self.documents != "none"
@@ -131,31 +136,16 @@ def count_tokens(options: PrepareOptions, chunk: Chunk) -> Counter[str]:
     counts = Counter[str]()
     for row in chunk:
         if not molecules_only or molecule_problem(row.text) is None:
-            counts.update(re.findall(SMILES_PATTERN, standardize(row.text, options.standardize)))
+            counts.update(re.findall(SMILES_PATTERN, options.spelling.as_read(row.text)))
     return counts
 
 
-class Problem(NamedTuple):
-    """What is wrong with a row."""
+class KeptRow(NamedTuple):
+    """A row that becomes an example."""
 
-    name: str  # such as TOO_LONG
-    detail: str
-
-
-def row_problems(
-    texts: Sequence[str], token_count: int, max_length: float, molecules: bool, unknown: str
-) -> Iterator[Problem]:
-    """All problems of a row with these texts, in the order in which they are reported; `unknown` is
-    what `describe_unknown_words` says of them."""
-    if token_count > max_length:
-        yield Problem(TOO_LONG, f"{token_count} tokens, at most {max_length}")
-    if molecules:
-        for text in texts:
-            no_molecule = molecule_problem(text)
-            if no_molecule:
-                yield Problem(UNPARSABLE, no_molecule)
-    if unknown:
-        yield Problem(UNKNOWN, unknown)
+    row: InputRow
+    text_as_read: str  # as the tokenizer gets it
+    token_ids: list[int]  # without special tokens
 
 
 @dataclass(frozen=True)
@@ -168,7 +158,7 @@ class RowTokenizer:
 
     def __call__(self, chunk: Chunk) -> TokenizedChunk:
         rows = [row for row in chunk if row.text or row.problem]
-        texts = [standardize(row.text, self.options.standardize) for row in rows]
+        texts = [self.options.spelling.as_read(row.text) for row in rows]
         encodings = _load(self.tokenizer_file).encode_batch_fast(texts, add_special_tokens=False)
         kept = []
         invalid = []
@@ -181,21 +171,16 @@ class RowTokenizer:
                     action = "skipped"
                 invalid.append(InvalidRow(row.file, row.number, row.text, *problem, action))
             if action == "kept":
-                kept.append((row, text, encoding.ids))
+                kept.append(KeptRow(row, text, encoding.ids))
+        skipped = len(rows) - len(kept)
         counts = Counter(
             rows=len(chunk),
             blank=len(chunk) - len(rows),
-            skipped=len(rows) - len(kept),
-            kept_invalid=len(invalid) - (len(rows) - len(kept)),
-            rows_with_unknown_tokens=sum(self.unknown_id in ids for _, _, ids in kept),
+            skipped=skipped,
+            kept_invalid=len(invalid) - skipped,
         )
-        if self.options.molecules:
-            contradictions = [contradiction(row.text) for row, _, _ in kept]
-            counts["contradictory_marks"] = sum(map(bool, contradictions))
-            counts["mixtures_reduced_to_one_organic_component"] = sum(
-                is_reduced_mixture(row.text, self.options.standardize) for row, _, _ in kept
-            )
-        token_ids = chain.from_iterable(ids for _, _, ids in kept)
+        counts.update(self._oddities(kept))
+        token_ids = chain.from_iterable(kept_row.token_ids for kept_row in kept)
         return TokenizedChunk(
             token_ids=np.fromiter(token_ids, np.uint32),
             examples=self._examples(kept),
@@ -203,8 +188,21 @@ class RowTokenizer:
             counts=counts,
         )
 
+    def _oddities(self, kept: list[KeptRow]) -> dict[str, int]:
+        """How many of the kept rows have something odd, by what it is."""
+        has_unknown = [self.unknown_id in kept_row.token_ids for kept_row in kept]
+        if not self.options.molecules:
+            return {"rows_with_unknown_tokens": sum(has_unknown)}
+        molecules = [kept_row.row.text for kept_row in kept]
+        is_reduced = [is_reduced_mixture(text, self.options.standardize) for text in molecules]
+        return {
+            "rows_with_unknown_tokens": sum(has_unknown),
+            "contradictory_marks": sum(contradiction(text) != "" for text in molecules),
+            "mixtures_reduced_to_one_organic_component": sum(is_reduced),
+        }
+
     def _problems(self, row: InputRow, text: str, token_ids: list[int]) -> Iterator[Problem]:
-        """All problems of a row with this standardized text."""
+        """All problems of a row whose text the tokenizer gets as `text`."""
         if not text:
             yield Problem(UNREADABLE, row.problem)
             return
@@ -213,7 +211,7 @@ class RowTokenizer:
         if self.unknown_id in token_ids:
             # An encoding of one text knows its words; those of a batch do not, and are faster.
             encoding = tokenizer.encode(text, add_special_tokens=False)
-            unknown = _unknown_words(encoding, text, self.unknown_id)
+            unknown = unknown_words(encoding, text, self.unknown_id)
         max_length = math.inf if self.options.packed else self.options.max_length
         molecules = bool(self.options.molecules)
         yield from row_problems([text], len(token_ids) + SPECIALS, max_length, molecules, unknown)
@@ -222,17 +220,14 @@ class RowTokenizer:
             if decoded != text:
                 yield Problem(NOT_REVERSIBLE, f"decodes to {decoded}")
 
-    def _examples(self, kept: list[tuple[InputRow, str, list[int]]]) -> np.ndarray:
-        """[kept] EXAMPLE, without offsets, from rows with their standardized texts and tokens.
-        Texts that are equal for the tokenizer, as those that differ in capitals may be, are in the
-        same part."""
-        normalizer = _load(self.tokenizer_file).normalizer
-        texts = [text for _, text, _ in kept]
-        if normalizer:
-            texts = list(map(normalizer.normalize_str, texts))
+    def _examples(self, kept: list[KeptRow]) -> np.ndarray:
+        """[kept] EXAMPLE, without offsets. Texts that are equal for the tokenizer are in the same
+        part; for one of small letters, those are equal that differ in capitals."""
+        spelling = replace(self.options.spelling, normalizer=_load(self.tokenizer_file).normalizer)
+        texts = [spelling.as_tokenized(kept_row.text_as_read) for kept_row in kept]
         examples = np.zeros(len(kept), EXAMPLE)
-        examples["length"] = [len(ids) for _, _, ids in kept]
-        examples["document"] = [row.document for row, _, _ in kept]
+        examples["length"] = [len(kept_row.token_ids) for kept_row in kept]
+        examples["document"] = [kept_row.row.document for kept_row in kept]
         hashes = [hashlib.blake2b(text.encode(), digest_size=16).digest() for text in texts]
         halves = np.frombuffer(b"".join(hashes), "<u8").reshape(-1, 2)
         examples["high"], examples["low"] = halves.T
@@ -240,22 +235,6 @@ class RowTokenizer:
         bits = random_bits(self.options.seed, examples["high"])
         examples["part"] = uniform(bits) < self.options.held_out
         return examples
-
-
-def describe_unknown_words(text: str, tokenizer: PreTrainedTokenizerFast) -> str:
-    """Says which words of a text have tokens outside the vocabulary; "" if none has."""
-    encoding = tokenizer([text], add_special_tokens=False).encodings[0]
-    return _unknown_words(encoding, text, tokenizer.unk_token_id)
-
-
-def _unknown_words(encoding: Encoding, text: str, unknown_id: int | None) -> str:
-    """What `describe_unknown_words` says. A word is what the tokenizer splits off first."""
-    pairs = zip(encoding.ids, encoding.word_ids, strict=True)
-    numbers = dict.fromkeys(number for token_id, number in pairs if token_id == unknown_id)
-    spans = [encoding.word_to_chars(number) for number in numbers if number is not None]
-    words = dict.fromkeys(text[slice(*span)] for span in spans if span)
-    visible = [word if word.isprintable() and word.strip() else repr(word) for word in words]
-    return f"not in the vocabulary: {' '.join(visible)}" if words else ""
 
 
 @lru_cache(maxsize=1)

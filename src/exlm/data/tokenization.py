@@ -44,9 +44,9 @@ SMILES_PATTERN = f"{EXTENSIONS}|{SCHWALLER}"
 # MARK before it. So a charge in brackets is not taken for a bond, nor a mass for a ring. The
 # letters are those of element symbols.
 MARK = "##"
-FIRST = r"BCNOSPFIbcnosp().=#-+\/:~@?>*$%[<0123456789"
-OTHERS = "ABCDEFGHIKLMNOPRSTUVWXYZabcdefghiklmnoprstuvy0123456789@+-:*()#>]"
-MARKED = frozenset(f"{MARK}{character}" for character in OTHERS)
+FIRST_CHARACTERS = r"BCNOSPFIbcnosp().=#-+\/:~@?>*$%[<0123456789"
+OTHER_CHARACTERS = "ABCDEFGHIKLMNOPRSTUVWXYZabcdefghiklmnoprstuvy0123456789@+-:*()#>]"
+MARKED_CHARACTERS = frozenset(f"{MARK}{character}" for character in OTHER_CHARACTERS)
 
 
 @dataclass(frozen=True)
@@ -80,7 +80,7 @@ ALPHABETS = {
 # Special tokens in the order of their ids: the last one ends the vocabulary, the others begin it.
 # SMILES and proteins have those of RoBERTa.
 ROBERTA = {"bos": "<s>", "pad": "<pad>", "eos": "</s>", "unk": "<unk>", "mask": "<mask>"}
-ENDS = processors.TemplateProcessing(
+ADD_ENDS = processors.TemplateProcessing(
     "<s> $A </s>", "<s> $A </s> $B </s>", [("<s>", 0), ("</s>", 2)]
 )
 BERT = {"bos": "[CLS]", "pad": "[PAD]", "eos": "[SEP]", "unk": "[UNK]", "mask": "[MASK]"}
@@ -89,7 +89,9 @@ BERT = {"bos": "[CLS]", "pad": "[PAD]", "eos": "[SEP]", "unk": "[UNK]", "mask": 
 # memory.
 MOST_CHARACTERS = 2**26
 SMALLEST_VOCABULARY = 256 + len(ROBERTA)  # the bytes and the special tokens
-ALPHABET = 1000  # most characters of a WordPiece vocabulary, as BERT's; rarer ones become [UNK]
+LARGEST_ALPHABET = (
+    1000  # most characters of a WordPiece vocabulary, as BERT's; rarer ones become [UNK]
+)
 
 
 def smiles_tokenizer(counts: Mapping[str, int]) -> "PreTrainedTokenizerFast":
@@ -101,7 +103,7 @@ def smiles_tokenizer(counts: Mapping[str, int]) -> "PreTrainedTokenizerFast":
     if not counts:
         raise InputError("no valid SMILES found to learn from; check the input and its column")
     tokens = sorted(counts, key=lambda token: (-counts[token], token))
-    alphabet = sorted(MARKED.union(FIRST).difference(tokens))
+    alphabet = sorted(MARKED_CHARACTERS.union(FIRST_CHARACTERS).difference(tokens))
     *first, mask = ROBERTA.values()
     vocabulary = {token: i for i, token in enumerate([*first, *tokens, *alphabet, mask])}
     tokenizer = Tokenizer(
@@ -109,7 +111,7 @@ def smiles_tokenizer(counts: Mapping[str, int]) -> "PreTrainedTokenizerFast":
     )
     tokenizer.pre_tokenizer = pre_tokenizers.Split(Regex(SMILES_PATTERN), "isolated")
     tokenizer.decoder = decoders.Sequence([decoders.Replace(MARK, ""), decoders.Fuse()])
-    tokenizer.post_processor = ENDS
+    tokenizer.post_processor = ADD_ENDS
     return _fast_tokenizer(tokenizer, ROBERTA)
 
 
@@ -184,7 +186,7 @@ def _wordpiece(rows: list[str], size: int) -> "PreTrainedTokenizerFast":
     # gets them in order.
     counts = Counter(chain.from_iterable(map(learner.normalize, rows)))
     alphabet = sorted((c for c in counts if not c.isspace()), key=lambda c: (-counts[c], c))
-    alphabet = alphabet[: min(ALPHABET, (size - len(BERT)) // 4)]
+    alphabet = alphabet[: min(LARGEST_ALPHABET, (size - len(BERT)) // 4)]
     trainer = trainers.WordPieceTrainer(
         vocab_size=size - 1,  # the mask follows
         min_frequency=2,
@@ -210,7 +212,7 @@ def letter_tokenizer(name: str) -> "PreTrainedTokenizerFast":
     tokenizer.normalizer = alphabet.normalizer
     tokenizer.pre_tokenizer = pre_tokenizers.Split(Regex(f"[^{alphabet.letters}]"), "isolated")
     tokenizer.decoder = decoders.Fuse()
-    tokenizer.post_processor = ENDS
+    tokenizer.post_processor = ADD_ENDS
     return _fast_tokenizer(tokenizer, ROBERTA)
 
 

@@ -10,7 +10,7 @@ from exlm.data.corpus import Corpus, describe
 from exlm.describe.card import run_facts
 from exlm.errors import InputError
 from exlm.storage.files import MODEL_CARD, read_or_empty
-from exlm.storage.manifest import MANIFEST, damage, recorded
+from exlm.storage.manifest import MANIFEST, damage, manifest_entries
 from exlm.storage.shipped import model_path
 
 
@@ -79,7 +79,7 @@ def _not_recorded(path: Path, directories: Iterable[Path]) -> list[Path]:
     hidden ones; of a folder where no file is recorded, the folder."""
     known = set[Path]()
     for directory in directories:
-        names = [*recorded(directory), MANIFEST, MODEL_CARD]
+        names = [*manifest_entries(directory), MANIFEST, MODEL_CARD]
         known.update(directory / name for name in names)
     known_folders = {folder for file in known for folder in file.parents}
     others = set[Path]()

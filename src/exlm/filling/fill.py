@@ -19,8 +19,9 @@ from tqdm import tqdm
 from exlm.data.chemistry import are_molecules, molecule_problem, standardize
 from exlm.data.columns import check_columns, identifier_column
 from exlm.data.drawing import drawing_module
-from exlm.data.frames import as_text, read_file
+from exlm.data.frames import read_file
 from exlm.data.tokenization import alphabet_name
+from exlm.data.writing import cell_text
 from exlm.errors import InputError, note
 from exlm.filling.filler import Filler
 from exlm.filling.graphs import MASKS, fills_molecules, load_for_filling
@@ -125,7 +126,7 @@ def _read_texts(texts: list[str], options: FillCommandOptions) -> list[FilledTex
     names = [None] * len(table.texts) if name_column is None else table.frame[name_column]
     rows = zip(table.texts, names, table.problems, strict=True)
     return [
-        FilledText(line, text, as_text(name) or None, problem or None)
+        FilledText(line, text, cell_text(name) or None, problem or None)
         for line, (text, name, problem) in enumerate(rows, 1)
     ]
 

@@ -9,7 +9,7 @@ from transformers import PreTrainedConfig, PreTrainedTokenizerFast
 
 from exlm.data.batching import longest_first
 from exlm.data.chemistry import are_molecules
-from exlm.data.rows import describe_unknown_words
+from exlm.data.problems import describe_unknown_words
 from exlm.data.tokenization import splits_smiles
 from exlm.errors import InputError
 from exlm.filling import graph_search

@@ -9,7 +9,7 @@ from torch import Tensor
 from transformers import PreTrainedTokenizerFast
 
 from exlm.data.chemistry import element_of
-from exlm.data.tokenization import MARKED, splits_smiles
+from exlm.data.tokenization import MARKED_CHARACTERS, splits_smiles
 from exlm.errors import InputError, check_at_least
 from exlm.model.passes import Passes
 
@@ -193,7 +193,7 @@ def allowed_tokens(
     usable = set(vocabulary) - set(tokenizer.all_special_tokens)
     atoms = dict[str, str]()  # the element of each token that is an atom
     if splits_smiles(tokenizer.backend_tokenizer):
-        usable -= {"[", *MARKED}
+        usable -= {"[", *MARKED_CHARACTERS}
         elements = {token: element_of(token) for token in vocabulary}
         atoms = {token: element for token, element in elements.items() if element is not None}
     allow = _tokens_named(options.allow, "allow", tokenizer, usable, atoms)

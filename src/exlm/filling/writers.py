@@ -11,7 +11,7 @@ from rdkit import Chem
 from rdkit.Chem import rdDepictor
 
 from exlm.data.drawing import colour_atoms, draw_grid, draw_molecule
-from exlm.data.frames import write_frame
+from exlm.data.writing import write_frame
 from exlm.errors import InputError
 from exlm.filling.results import FilledText, Filling, Molecule
 from exlm.storage.files import render

@@ -13,7 +13,7 @@ from exlm.storage.files import (
     read_or_empty,
     without_folders,
 )
-from exlm.storage.manifest import MANIFEST, altered, finish_run, forget_removed, new_directory
+from exlm.storage.manifest import MANIFEST, find_change, finish_run, forget_removed, new_directory
 from exlm.storage.models import check_model
 from exlm.storage.shipped import model_path
 from exlm.tasks.results import is_baseline, seed_directories
@@ -45,7 +45,7 @@ def share(model: str, directory: str) -> Path:
     files = {file for folder in folders for file in _files_of_model(folder)}
     if (source / GRID_REPORT).is_file():
         files.add(source / GRID_REPORT)
-        if problem := altered(source / GRID_REPORT):
+        if problem := find_change(source / GRID_REPORT):
             raise InputError(f"{source}: {problem}; restore it or train again")
     to_copy = {path for file in files for path in (file, *file.parents)}
     others = [path for path in source.rglob("*") if path.parent in to_copy and path not in to_copy]

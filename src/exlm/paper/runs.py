@@ -13,7 +13,7 @@ from exlm.paper.measurements import MEASUREMENTS
 from exlm.paper.pretrainings import Json, Pretraining, device_of, held_out_numbers, weight_hash
 from exlm.paper.task_results import TaskResult
 from exlm.storage.files import GRID_REPORT, RUN_RESULT
-from exlm.storage.manifest import MANIFEST, altered
+from exlm.storage.manifest import MANIFEST, find_change
 
 DAMAGED = "damaged"
 Content = TypeVar("Content")
@@ -99,7 +99,7 @@ def _read(
         return None
     try:
         content = json.loads(path.read_text(encoding="utf-8"), parse_constant=_not_finite)
-        if problem := altered(path):
+        if problem := find_change(path):
             raise ValueError(problem)
         return parse(path.parent, content)
     except InputError as error:

@@ -65,28 +65,27 @@ def forget_removed(directory: Path) -> None:
         write_json(directory / MANIFEST, manifest)
 
 
-def recorded(directory: Path) -> dict[str, Any]:
+def manifest_entries(directory: Path) -> dict[str, Any]:
     """The entries of all files of a manifest; {} if there is none, or it is damaged."""
     manifest = read_or_empty(directory / MANIFEST)
-    sections = [manifest.get(section) for section in SECTIONS]
-    return {
-        name: entry
-        for entries in sections
-        if isinstance(entries, dict)
-        for name, entry in entries.items()
-    }
+    entries: dict[str, Any] = {}
+    for section in SECTIONS:
+        content = manifest.get(section)
+        if isinstance(content, dict):
+            entries |= content
+    return entries
 
 
 def has_checksums(directory: Path) -> bool:
     """Whether a directory has a manifest as `write_manifest` or `finish_run` writes it."""
-    entries = list(recorded(directory).values())
+    entries = list(manifest_entries(directory).values())
     return bool(entries) and all(isinstance(entry, dict) and "sha256" in entry for entry in entries)
 
 
-def altered(file: Path) -> str | None:
+def find_change(file: Path) -> str | None:
     """What is wrong if a file is not what the manifest beside it says; None if it is, or if it is
     not recorded."""
-    entry = recorded(file.parent).get(file.name)
+    entry = manifest_entries(file.parent).get(file.name)
     if entry is None or entry == _entry(file):
         return None
     return f"{file.name} does not match its SHA-256 (it was changed after the run wrote it)"

@@ -123,7 +123,7 @@ def load_model(
     try:
         # Code that comes with a model is never run.
         config = AutoConfig.from_pretrained(path, trust_remote_code=False)
-        _check_model(path, config, tokenizer)
+        _check_config(path, config, tokenizer)
         if task_layers is not None:
             config.task_layers = task_layers
         network = model_class.from_pretrained(path, config=config, use_safetensors=True)
@@ -136,7 +136,9 @@ def load_model(
         ) from error
 
 
-def _check_model(path: str, config: "PreTrainedConfig", tokenizer: PreTrainedTokenizerFast) -> None:
+def _check_config(
+    path: str, config: "PreTrainedConfig", tokenizer: PreTrainedTokenizerFast
+) -> None:
     """Raises an error if the model in `path` is no ExLM, if `tokenizer` is not its tokenizer, or if
     `config` asks for more memory than the weights on disk can need."""
     if config.model_type != "exlm":

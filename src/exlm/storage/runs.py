@@ -1,7 +1,7 @@
 """The directories of runs: whether their settings are those of now, a lock, the machine.
 
 There are two answers to other settings. What took long is refused, with the name of the setting
-that differs (`finished_result`, checkpoints); what is cheap to repeat is made anew
+that differs (`refuse_other_settings`); what is cheap to repeat is made anew
 (`resumable_directory`)."""
 
 import os
@@ -26,6 +26,23 @@ BEGUN = "begun.json"
 PROGRESS = "kept"
 
 
+def refuse_other_settings(
+    holder: str, before: dict[str, Any], now: dict[str, Any], advice: str
+) -> None:
+    """InputError names the first setting that differs between two identities. `holder` says what
+    has the settings `before`, such as "runs/a holds a finished run", `advice` what to do."""
+    difference = first_difference(before, now)
+    if difference is None:
+        return
+    name, value_before, value_now = difference
+    file, checksum, _ = name.partition("_sha256")
+    if checksum:
+        raise InputError(f"{holder}, and the content of its {file} has changed since; {advice}")
+    raise InputError(
+        f"{holder} with other settings ({name}): {value_before} instead of {value_now}; {advice}"
+    )
+
+
 def finished_result(
     path: Path,
     entry: str,
@@ -38,32 +55,20 @@ def finished_result(
     result = read_or_empty(path)
     if entry not in result:
         return None
-    if difference := first_difference(result[entry], identity):
-        name, before, now = difference
-        if "_sha256" in name:
-            raise InputError(
-                f"{path.parent} holds a finished run, and the content of its "
-                f"{name.partition('_sha256')[0]} has changed since; {advice}"
-            )
-        raise InputError(
-            f"{path.parent} holds a finished run with other settings ({name}): "
-            f"{before} instead of {now}; {advice}"
-        )
+    refuse_other_settings(f"{path.parent} holds a finished run", result[entry], identity, advice)
     return result
 
 
-def refuse_other_settings(path: Path, identity: dict[str, Any]) -> None:
+def refuse_other_training(path: Path, identity: dict[str, Any]) -> None:
     """InputError names the first setting that differs, if the `resumable_directory` `path` keeps
-    something of a command with another `identity`."""
+    something of a training with another `identity`."""
     begun = read_or_empty(path / BEGUN)
-    if not begun or not any((path / PROGRESS).glob("*")):
-        return
-    if difference := first_difference(begun, identity):
-        name, before, now = difference
-        raise InputError(
-            f"{path.parent} holds an unfinished training with other settings ({name}): "
-            f"{before} instead of {now}; repeat its command, choose another output, or remove "
-            f"{path}"
+    if begun and any((path / PROGRESS).glob("*")):
+        refuse_other_settings(
+            f"{path.parent} holds an unfinished training",
+            begun,
+            identity,
+            advice=f"repeat its command, choose another output, or remove {path}",
         )
 
 

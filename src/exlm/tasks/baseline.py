@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from exlm.data.chemistry import standardize
+from exlm.data.spelling import Spelling, spelling_of
 from exlm.errors import InputError
 from exlm.tasks.baselines import BASELINES
 from exlm.tasks.baselines.programs import environment
@@ -22,7 +22,6 @@ from exlm.tasks.labels.label_types import LABEL_TYPES
 from exlm.tasks.results import GridReport, RunResult
 from exlm.tasks.rows.datasets import load_labelled, resolve
 from exlm.tasks.rows.hashes import split_hash
-from exlm.tasks.rows.reading import spelling_of
 from exlm.tasks.rows.table import TextTable
 from exlm.tasks.tables.seed_results import write_results
 from exlm.tasks.tables.table_config import TableConfig, infer_settings
@@ -121,7 +120,7 @@ def read_baseline_task(name: str, config: TaskConfig) -> "BaselineTask":
         table_config,
         check_texts(table, molecules, letters, config.on_invalid),
         rows_to_split=table.usable,
-        spelling=spelling_of(letters, molecules, table_config.standardize),
+        spelling=spelling_of(letters, molecules, table_config.standardize).as_compared,
     )
 
 
@@ -147,6 +146,7 @@ class BaselineTask(TableTask):
         split = self.split_of(seed)
         run_dir.mkdir(parents=True, exist_ok=True)
         table = self.table
+        spelling = Spelling(self.config.molecules, self.config.standardize)
         # Other rows, and their labels, are not shown to the baseline.
         rows = np.sort(np.concatenate([split["train"], split["valid"]]))
         saved = SavedBaseline(
@@ -155,7 +155,7 @@ class BaselineTask(TableTask):
             metric=self.metric,
             seed=seed,
             epochs=hyper.get("epochs"),
-            texts=[standardize(table.texts[row], self.config.standardize) for row in rows],
+            texts=[spelling.as_read(table.texts[row]) for row in rows],
             pairs=[table.pairs[row] for row in rows] if table.pairs else None,
             labels=table.labels[rows],
             train=np.searchsorted(rows, split["train"]),

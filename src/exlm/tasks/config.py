@@ -5,7 +5,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Literal, get_args, get_type_hints
 
 from exlm.data.chemistry import Standardize
-from exlm.data.rows import OnInvalid
+from exlm.data.problems import OnInvalid
 from exlm.errors import InputError, check_at_least, check_choices
 from exlm.identity import IDENTITY_IF_CHANGED, NOT_IDENTITY
 

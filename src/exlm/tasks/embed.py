@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from transformers import PreTrainedTokenizerFast
 
-from exlm.data import frames, outputs
+from exlm.data import frames, outputs, writing
 from exlm.data.chemistry import Standardize
 from exlm.data.delimited import TableLayout
 from exlm.errors import note
@@ -58,7 +58,7 @@ def embed(
     target = outputs.output_path(model, input, output, "embeddings.parquet", suffixes)
     network, tokenizer = load_model(model, ExLMModel, layers)
     devices.place_model(network, read_options.device)
-    first_rows = next(frames.read_frames(read_options.file(input), outputs.ROWS))
+    first_rows = next(frames.read_frames(read_options.file(input), outputs.FRAME_ROWS))
     model_texts = remembered(network.config)
     _note_pairs(first_rows, pair_column, model_texts)
     text_column = read_options.text_column or model_texts.text_column_in(first_rows.frame, input)
@@ -87,7 +87,7 @@ def embed(
     }
     counts = outputs.write_by_frames(read_options.file(input), target, settings, write)
     print(
-        f"{outputs.in_words(counts)}: {target}; "
+        f"{outputs.describe_counts(counts)}: {target}; "
         f"texts of column {first.text_column!r} (--text_column names another)"
     )
     return target
@@ -106,8 +106,8 @@ def _note_pairs(rows: frames.FileRows, pair_column: str | None, model_texts: Mod
 def _write(
     path: Path, table: TextTable, vectors: np.ndarray, layout: TableLayout, may_cut: bool
 ) -> None:
-    """Writes a part of the result, with a column `cut` where texts may be cut. A .csv file has its
-    header line in the first part alone, a .npy file nowhere."""
+    """Writes a piece of the result, with a column `cut` where texts may be cut. A .csv file has its
+    header line in the first piece alone, a .npy file nowhere."""
     if path.suffix == ".npy":
         vectors.tofile(path)
         return
@@ -119,14 +119,14 @@ def _write(
     columns["problem"] = table.problems
     if path.suffix == ".csv":
         columns |= {f"embedding {i}": values for i, values in enumerate(vectors.T)}
-        frame = frames.with_columns(table.frame, columns)
-        frames.write_frame(frame, path, header=frame.index[0] == 0, layout=layout)
+        frame = writing.with_columns(table.frame, columns)
+        writing.write_frame(frame, path, header=frame.index[0] == 0, layout=layout)
     else:
         # It stands in the frame for its name alone: Arrow keeps vectors, pandas would not.
-        frame = frames.with_columns(table.frame, columns | {"embedding": None})
+        frame = writing.with_columns(table.frame, columns | {"embedding": None})
         name = frame.columns[-1]
         cells = pa.FixedSizeListArray.from_arrays(pa.array(vectors.ravel()), vectors.shape[1])
-        rows = frames.as_arrow(frame.drop(columns=name))
+        rows = writing.as_arrow(frame.drop(columns=name))
         pq.write_table(rows.append_column(name, cells), path)
 
 

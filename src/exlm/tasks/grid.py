@@ -10,7 +10,7 @@ from typing import Any, Literal, cast
 
 from tqdm import tqdm
 
-from exlm.data.frames import write_frame
+from exlm.data.writing import write_frame
 from exlm.describe.card import write_card
 from exlm.errors import InputError, OutOfMemory, TrainingStopped
 from exlm.identity import identity_of
@@ -27,7 +27,7 @@ from exlm.storage.runs import (
     finished_result,
     lock,
     machine,
-    refuse_other_settings,
+    refuse_other_training,
     resumable_directory,
 )
 from exlm.tasks.encoders.supervised import UNFINISHED
@@ -165,7 +165,7 @@ class Grid:
         run_dir = self._run_dir(cell, seed)
         cell_identity = self._identity_of(cell)
         identity = {"seed": seed, **cell_identity}
-        refuse_other_settings(run_dir / UNFINISHED, identity)
+        refuse_other_training(run_dir / UNFINISHED, identity)
         with resumable_directory(run_dir / UNFINISHED, identity):
             try:
                 result = self.task.train_seed(run_dir, self.hyper_by_cell[cell], seed)

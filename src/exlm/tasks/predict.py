@@ -9,8 +9,9 @@ import numpy as np
 import pandas as pd
 
 from exlm.data.columns import listed
-from exlm.data.frames import FileRows, write_frame
-from exlm.data.outputs import in_words, output_layout, output_path, write_by_frames
+from exlm.data.frames import FileRows
+from exlm.data.outputs import describe_counts, output_layout, output_path, write_by_frames
+from exlm.data.writing import write_frame
 from exlm.errors import InputError, note
 from exlm.storage.files import GRID_REPORT, read_or_empty, write_json
 from exlm.storage.models import weight_hash
@@ -59,7 +60,7 @@ def predict(
     predictor = _predictor(models, input, predict_options)
     label_columns = predictor.label_columns if isinstance(predictor, TablePredictor) else []
     layout = output_layout(input, predict_options.header, target, label_columns)
-    is_workbook = target.suffix == ".xlsx"  # chunks of which cannot be joined
+    is_workbook = target.suffix == ".xlsx"  # pieces of which cannot be joined
     if isinstance(predictor, TablePredictor) and predictor.in_chunks and not is_workbook:
 
         def write(rows: FileRows, path: Path) -> dict[str, int]:
@@ -77,11 +78,11 @@ def predict(
             "may_cut": predictor.models.may_cut,  # earlier versions had no such column
         }
         counts = write_by_frames(predict_options.file(input), target, settings, write)
-        print(f"{in_words(counts)}: {target}")
+        print(f"{describe_counts(counts)}: {target}")
         return target
     predictions = predictor.predict()
     write_frame(predictions.frame, target, layout=layout)
-    print(f"{in_words(predictions.counts)}: {target}")
+    print(f"{describe_counts(predictions.counts)}: {target}")
     if predictions.evaluation:
         report = _report(predictions.evaluation, predictions.counts, resamples=0, seed=0)
         _print_report(report, models[0].saved_task)
@@ -158,7 +159,8 @@ def evaluate(
     }
     write_json(target, report)
     without = "without a prediction (the column problem of exlm predict says why)"
-    print(in_words({kind.replace(UNUSABLE, without): n for kind, n in predictions.counts.items()}))
+    counts = {kind.replace(UNUSABLE, without): n for kind, n in predictions.counts.items()}
+    print(describe_counts(counts))
     _print_report(report, saved_task)
     print(f"everything is in {target}")
     return report

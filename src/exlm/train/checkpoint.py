@@ -19,9 +19,9 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
 from exlm.errors import InputError
-from exlm.identity import first_difference
 from exlm.storage.files import sync, write_text
 from exlm.storage.manifest import damage, new_directory, write_manifest
+from exlm.storage.runs import refuse_other_settings
 from exlm.train import distributed
 
 PREFIX = "checkpoint-"
@@ -94,12 +94,13 @@ class Checkpoints:
             for name, value in self.identity.items()
             if not name.startswith(self.may_differ)
         }
-        if difference := first_difference(state["identity"], compared):
-            name, before, now = difference
-            raise InputError(
-                f"{path} was trained with {name} {before}, this run has {now}; restore it, use "
-                "another output, or (training settings only) add --resume_anyway true"
-            )
+        refuse_other_settings(
+            f"{path} is a checkpoint of a training",
+            state["identity"],
+            compared,
+            advice="restore the setting, use another output, or (training settings only) add "
+            "--resume_anyway true",
+        )
         weights = load_file(path / "model.safetensors")
         for name, tensor in _network_tensors(network).items():
             tensor.copy_(weights[name])

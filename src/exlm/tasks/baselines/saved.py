@@ -12,7 +12,7 @@ import numpy as np
 from tqdm import tqdm
 from transformers import PreTrainedTokenizerFast
 
-from exlm.data.chemistry import standardize
+from exlm.data.spelling import Spelling
 from exlm.errors import InputError
 from exlm.storage.files import read_or_empty, write_json
 from exlm.tasks.baselines import BASELINES
@@ -76,7 +76,8 @@ class SavedBaseline:
         """Fits the baseline to its rows, and predicts for a table: [rows, classes or labels], NaN
         for rows that cannot be used. `log` gets the output of a program."""
         rows = np.flatnonzero(table.usable)
-        texts = [standardize(table.texts[row], self.task.standardize) for row in rows]
+        spelling = Spelling(BASELINES[self.name].molecules, self.task.standardize)
+        texts = [spelling.as_read(table.texts[row]) for row in rows]
         pairs = None
         if self.pairs and table.pairs:
             pairs = self.pairs + [table.pairs[row] for row in rows]

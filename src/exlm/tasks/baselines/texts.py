@@ -6,8 +6,8 @@ from itertools import islice
 
 from transformers import PreTrainedTokenizerFast
 
-from exlm.data.chemistry import FIRST_TEXTS, contradiction, molecule_problem
-from exlm.data.rows import OnInvalid, describe_unknown_words
+from exlm.data.chemistry import SAMPLE_SIZE, contradiction, molecule_problem
+from exlm.data.problems import OnInvalid, describe_unknown_words
 from exlm.data.tokenization import letter_tokenizer
 from exlm.tasks.rows.reading import TextReader
 from exlm.tasks.rows.table import TextTable
@@ -20,7 +20,7 @@ def protein_letters(texts: Sequence[str]) -> PreTrainedTokenizerFast | None:
     """The tokenizer of a model of proteins if most of the first texts are capital letters of amino
     acids, else None."""
     letters = letter_tokenizer("protein")
-    sample = list(islice(filter(None, texts), FIRST_TEXTS))
+    sample = list(islice(filter(None, texts), SAMPLE_SIZE))
     proteins = [text.isupper() and not describe_unknown_words(text, letters) for text in sample]
     return letters if sum(proteins) > len(sample) / 2 else None
 

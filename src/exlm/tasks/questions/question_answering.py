@@ -14,7 +14,8 @@ import torch
 from torch import nn
 
 from exlm.data.files import plain_suffix
-from exlm.data.frames import read_file, write_frame
+from exlm.data.frames import read_file
+from exlm.data.writing import write_frame
 from exlm.errors import InputError
 from exlm.storage.models import save_model, weight_files
 from exlm.tasks.config import FinetuneConfig, TaskConfig

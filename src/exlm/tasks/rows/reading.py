@@ -2,35 +2,35 @@
 wrong with each row."""
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import islice, repeat
 from typing import NamedTuple
-from unicodedata import normalize
 
 import numpy as np
 from transformers import PreTrainedTokenizerFast
 
 from exlm.data.chemistry import (
-    FIRST_TEXTS,
+    SAMPLE_SIZE,
     Standardize,
     are_molecules,
-    comparable,
     contradiction,
     molecule_problem,
     standardize,
 )
 from exlm.data.files import note_once
 from exlm.data.formats import DataFile, data_files
-from exlm.data.rows import (
+from exlm.data.problems import (
     TOO_LONG,
     UNKNOWN,
     UNPARSABLE,
     OnInvalid,
+    describe_special_tokens,
     describe_unknown_words,
     row_problems,
 )
+from exlm.data.spelling import Spelling
 from exlm.data.tokenization import alphabet_name
 from exlm.errors import InputError, check_choices
 from exlm.storage.models import longest_text
@@ -56,8 +56,8 @@ class ReadOptions:
         sheet: sheet of an .xlsx file; the first where absent.
         on_invalid: rows that cannot be used get a reason in the column `problem` and nothing else
             (`skip`). With `error`, the first of them stops the command, and so does a text that is
-            cut, has tokens that are not known, or marks / and \\ that contradict each other. With
-            `keep`, molecules that RDKit cannot parse are used too.
+            cut, has tokens that are not known, special tokens such as </s>, or marks / and \\ that
+            contradict each other. With `keep`, molecules that RDKit cannot parse are used too.
         device: auto, cpu, cuda or one of several (cuda:1)."""
 
     text_column: str | None = None
@@ -99,8 +99,9 @@ class TextReader:
 
     Over-long molecules are left out; unless `on_invalid` is `keep`, so is what RDKit cannot parse,
     and what has a letter that is not in the model's alphabet. Over-long text is cut. No other row
-    is lost for the vocabulary. Warnings: not a molecule, cut text, unknown tokens, one text of a
-    pair is empty, marks / and \\ that contradict each other."""
+    is lost for the vocabulary. Warnings: not a molecule, cut text, unknown tokens, special tokens
+    that are written in a text, one text of a pair is empty, marks / and \\ that contradict each
+    other."""
 
     tokenizer: PreTrainedTokenizerFast
     max_length: int  # the longest text, or pair of texts, in tokens
@@ -129,8 +130,9 @@ class TextReader:
             contradictions = first_of_each(
                 map(contradiction, texts), map(contradiction, pairs or [""] * len(texts))
             )
-            texts = [standardize(text, self.standardize) for text in texts]
-            pairs = pairs and [standardize(text, self.standardize) for text in pairs]
+        spelling = Spelling(self.molecules, self.standardize)
+        texts = list(map(spelling.as_read, texts))
+        pairs = pairs and list(map(spelling.as_read, pairs))
         examples = tokenize(texts, self.tokenizer, pairs)
         judgements = map(self._judge_row, texts, pairs or repeat(None), examples)
         problems, warnings = zip(*judgements, strict=True)
@@ -160,7 +162,7 @@ class TextReader:
             descriptions = [describe_unknown_words(given, self.tokenizer) for given in texts]
             unknown = next(filter(None, descriptions), "")
         problems = []
-        warnings = []
+        warnings = [describe_special_tokens(given, self.tokenizer) for given in texts]
         if texts and len(token_ids) == self.tokenizer.num_special_tokens_to_add(pair is not None):
             problems.append("there is nothing in it that the model reads")
         if pair is not None and len(texts) == 1 and not self.molecules:
@@ -171,7 +173,7 @@ class TextReader:
             (problems if name in self.excluding_problems else warnings).append(detail)
         if problems:
             return problems[0], ""
-        return "", next(iter(warnings), "")
+        return "", next(filter(None, warnings), "")
 
 
 def reader_for(
@@ -200,7 +202,7 @@ def note_spelling(texts: Sequence[str], path: str) -> None:
     """Says how many of the first molecules of the file `path` are spelled otherwise than RDKit
     spells them, if many are: a model gives other vectors for other spellings."""
     molecules = (text for text in texts if molecule_problem(text) is None)
-    sample = list(islice(molecules, FIRST_TEXTS))
+    sample = list(islice(molecules, SAMPLE_SIZE))
     others = sum(standardize(text, "canonical") != text for text in sample)
     if others < max(1, len(sample) / 10):
         return
@@ -209,22 +211,6 @@ def note_spelling(texts: Sequence[str], path: str) -> None:
         "spells them, and a model gives other numbers for other spellings; if it was trained on "
         "RDKit's, as those of the package, set standardize to canonical (--standardize canonical)"
     )
-
-
-def spelling_of(
-    tokenizer: PreTrainedTokenizerFast | None,
-    molecules: bool = False,
-    standardize: Standardize = "none",
-) -> Callable[[str], str]:
-    """A function from a text to the spelling by which equal texts are recognised: molecules are
-    rewritten, at least as canonical SMILES; other texts are as the tokenizer, if there is one,
-    normalizes them (proteins in capitals, others perhaps in small letters), with accents in one
-    encoding (NFC)."""
-    if molecules:
-        return lambda smiles: comparable(smiles, standardize)
-    normalizer = tokenizer and tokenizer.backend_tokenizer.normalizer
-    rewrite = normalizer.normalize_str if normalizer else str
-    return lambda text: normalize("NFC", rewrite(text))
 
 
 def tokenize(

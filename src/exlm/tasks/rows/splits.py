@@ -75,28 +75,44 @@ def split_rows(
     sampled if the config has this setting. InputError if a part is empty."""
     numbers = np.flatnonzero(rows_to_split)
     split = split_by_user(config, table)
+    computed = dict[str, str]()  # how the parts are computed that the user did not choose
     has_valid = table.parts is not None and "valid" in table.parts
     if split is not None:
         has_valid = has_valid or len(split["valid"]) > 0
         split = {part: np.intersect1d(rows, numbers) for part, rows in split.items()}
-    elif config.split == "scaffold":
-        split = scaffold_split(table.texts, numbers, groups)
     else:
-        split = random_split(numbers, FRACTIONS, seed=seed, groups=groups)
+        computed = dict.fromkeys(PARTS, f"a {config.split} split of {len(numbers)} rows")
+        if config.split == "scaffold":
+            split = scaffold_split(table.texts, numbers, groups)
+        else:
+            split = random_split(numbers, FRACTIONS, seed=seed, groups=groups)
     split = {part: rows[table.usable[rows]] for part, rows in split.items()}
     if not len(split["valid"]) and not has_valid:
-        split |= random_split(split["train"], (0.9, 0.1), seed=seed, groups=groups)
-    for part, rows in split.items():
-        if not len(rows):
-            raise InputError(
-                f"{config.dataset}: the {part} part has no row that can be used; "
-                "look at its texts and labels, give more rows, or use another split"
-            )
+        train = split["train"]
+        computed.setdefault("valid", f"a random split of the {len(train)} usable rows of train")
+        split |= random_split(train, (0.9, 0.1), seed=seed, groups=groups)
+    _check_parts(config.dataset, split, computed)
     train = split["train"]
     if config.train_rows is not None:
         order = np.argsort(random_bits(Purpose.TRAIN_ROWS, seed, train), kind="stable")
         split["train"] = np.sort(train[order[: config.train_rows]])
     return split
+
+
+def _check_parts(dataset: str, split: RowSplit, computed: dict[str, str]) -> None:
+    """InputError if a part has no rows. It says how the part is `computed`, if it is."""
+    for part, rows in split.items():
+        if len(rows):
+            continue
+        if part in computed:
+            raise InputError(
+                f"{dataset}: {computed[part]} leaves no usable row for the {part} part; "
+                "give more rows, or name files for the parts (task.valid, task.test)"
+            )
+        raise InputError(
+            f"{dataset}: the {part} part has no row that can be used; "
+            "look at its texts and labels, give more rows, or use another split"
+        )
 
 
 def split_by_user(config: TaskConfig, table: TextTable) -> RowSplit | None:

@@ -19,7 +19,7 @@ from exlm.data.columns import (
 )
 from exlm.data.decimals import doubtful_points
 from exlm.data.frames import FileRows
-from exlm.data.rows import OnInvalid
+from exlm.data.problems import HAS_SPECIAL_TOKENS, OnInvalid
 from exlm.errors import InputError
 from exlm.tasks.config import TaskConfig
 from exlm.tasks.labels.column_labels import infer_label_columns, label_cells, read_labels
@@ -81,11 +81,13 @@ class TextTable:
 
     def counts(self, done: str, standardize: Standardize) -> dict[str, int]:
         """How many rows can be used, for which something is `done`, how many cannot, how many are
-        cut, and what `reduced_mixtures` counts."""
+        cut or have special tokens, and what `reduced_mixtures` counts."""
         usable = int(self.usable.sum())
         counts = {f"rows {done}": usable, UNUSABLE: len(self.problems) - usable}
         if cut := int(self.was_cut.sum()):
             counts["cut to max_length"] = cut
+        if special := sum(text.startswith(HAS_SPECIAL_TOKENS) for text in self.warnings):
+            counts["with special tokens of the model in their texts"] = special
         return counts | self.reduced_mixtures(standardize)
 
     def reduced_mixtures(self, standardize: Standardize) -> dict[str, int]:

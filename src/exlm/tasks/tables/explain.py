@@ -12,11 +12,11 @@ from rdkit import Chem
 from tqdm import tqdm
 from transformers import PreTrainedTokenizerFast
 
-from exlm.data.chemistry import standardize
 from exlm.data.columns import identifier_column
 from exlm.data.drawing import atom_starts, draw
-from exlm.data.frames import as_text
+from exlm.data.spelling import Spelling
 from exlm.data.tokenization import alphabet_name, ends_with_marks
+from exlm.data.writing import cell_text
 from exlm.errors import InputError
 from exlm.storage.files import render, write_text
 from exlm.tasks.encoders.inference import Tokens
@@ -93,12 +93,10 @@ def explain(
         raise InputError("explain needs a model whose tokenizer has a mask token; leave it out")
     explanations: list[Explanation | None] = [None] * len(table.texts)
     name_column = identifier_column(table.frame)
+    spelling = Spelling(molecules, saved_task.standardize)
     for row in tqdm(np.flatnonzero(table.usable), "explaining", unit="row"):
-        text = table.texts[row]
-        pair = table.pairs[row] if table.pairs else None
-        if molecules:
-            text = standardize(text, saved_task.standardize)
-            pair = pair and standardize(pair, saved_task.standardize)
+        text = spelling.as_read(table.texts[row])
+        pair = spelling.as_read(table.pairs[row]) if table.pairs else None
         spans = _spans(text, pair, tokenizer, saved_task.max_length, molecules)
         example = examples[row]
         masked = [example]
@@ -110,7 +108,7 @@ def explain(
         changes = predictions[0] - predictions[1:]
         title = f"row {row + 1}"
         if name_column is not None:
-            title += f", {name_column} {as_text(table.frame[name_column].iloc[row]) or ''}"
+            title += f", {name_column} {cell_text(table.frame[name_column].iloc[row]) or ''}"
         smiles = text if molecules else None
         explanations[row] = Explanation(title, smiles, spans, predictions[0], changes)
     return explanations

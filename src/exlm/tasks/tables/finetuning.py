@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 from transformers import PreTrainedModel
 
+from exlm.data.spelling import spelling_of
 from exlm.errors import note
 from exlm.ops.loss import LossSum
 from exlm.storage.models import save_model, weight_files
@@ -25,7 +26,7 @@ from exlm.tasks.encoders.supervised import ShuffledBatches, train_best_epoch
 from exlm.tasks.labels.label_types import LABEL_TYPES, LabelType
 from exlm.tasks.results import RunResult
 from exlm.tasks.rows.datasets import load_labelled
-from exlm.tasks.rows.reading import TextReader, note_spelling, spelling_of
+from exlm.tasks.rows.reading import TextReader, note_spelling
 from exlm.tasks.tables.certainty import errors_to_keep, fit_temperature
 from exlm.tasks.tables.output_meaning import OutputMeaning, meaning_of
 from exlm.tasks.tables.scoring import LabelledPredictions
@@ -69,7 +70,7 @@ class TableFinetuning(TableTask):
             table_config,
             readable_table,
             rows_to_split=table.usable,
-            spelling=spelling_of(self.tokenizer, molecules, standardize),
+            spelling=spelling_of(self.tokenizer, molecules, standardize).as_compared,
             earlier_run=encoder.earlier_run,
         )
 

@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 
 from exlm.data.columns import listed
-from exlm.data.frames import with_columns
+from exlm.data.writing import with_columns
 from exlm.errors import note
 from exlm.tasks.labels.scores import RowScorer
 from exlm.tasks.rows.reading import ReadOptions

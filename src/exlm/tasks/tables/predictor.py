@@ -8,16 +8,16 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-from exlm.data.chemistry import standardize
 from exlm.data.columns import check_columns, listed, match_columns
 from exlm.data.drawing import drawing_module
 from exlm.data.frames import FileRows, read_file, read_frames
-from exlm.data.outputs import ROWS, output_path
+from exlm.data.outputs import FRAME_ROWS, output_path
+from exlm.data.spelling import Spelling, spelling_of
 from exlm.errors import InputError, note
 from exlm.storage.files import RUN_RESULT, read_or_empty
 from exlm.tasks.encoders.loading import SeedModel
 from exlm.tasks.results import is_baseline
-from exlm.tasks.rows.reading import TableTokens, Tokens, decide_molecules, spelling_of
+from exlm.tasks.rows.reading import TableTokens, Tokens, decide_molecules
 from exlm.tasks.rows.table import TextTable, unlabelled_table
 from exlm.tasks.tables.certainty import conformal_margins
 from exlm.tasks.tables.explain import explain, write_page
@@ -57,7 +57,7 @@ class TablePredictor:
     ) -> None:
         check_options(models, path, options)
         if first_rows is None:
-            first_rows = next(read_frames(options.file(path), ROWS))
+            first_rows = next(read_frames(options.file(path), FRAME_ROWS))
         frame = first_rows.frame
         self.path = path
         self.options = options
@@ -149,14 +149,15 @@ class TablePredictor:
         tokenizer = None if self.molecules else self.models.tokenizer
         return TrainingTexts(
             self.run_dirs,
-            spelling_of(tokenizer, self.molecules, self.saved_task.standardize),
+            spelling_of(tokenizer, self.molecules, self.saved_task.standardize).as_compared,
             molecules=self.molecules and self.saved_task.pair_column is None,
         )
 
     def _distances(self, table: TextTable) -> np.ndarray:
         """The distance of every molecule to those of the training: [rows], NaN for rows that cannot
         be used."""
-        molecules = [standardize(text, self.saved_task.standardize) for text in table.texts]
+        spelling = Spelling(molecules=True, form=self.saved_task.standardize)
+        molecules = list(map(spelling.as_read, table.texts))
         distances = distance_to_training(self.training_bits, molecules)
         distances[~table.usable] = np.nan
         return distances

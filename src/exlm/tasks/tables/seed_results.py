@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import rdkit
 
-from exlm.data.frames import with_columns, write_frame
+from exlm.data.writing import with_columns, write_frame
 from exlm.tasks.encoders.saved_task import SavedTask
 from exlm.tasks.labels.scores import quick_interval
 from exlm.tasks.results import RunResult

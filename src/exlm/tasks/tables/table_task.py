@@ -10,7 +10,7 @@ import numpy as np
 
 from exlm.data.columns import listed
 from exlm.data.delimited import TableLayout
-from exlm.data.outputs import in_words, output_layout
+from exlm.data.outputs import describe_counts, output_layout
 from exlm.errors import InputError, note
 from exlm.tasks.encoders.saved_task import SavedTask
 from exlm.tasks.labels.scores import metric_names, score_predictions
@@ -86,7 +86,7 @@ class TableTask(ABC):
         self.metric = config.metric or _default_metric(config, merged)
         remarks = [
             describe_table(merged, config.molecules),
-            in_words(merged.reduced_mixtures(config.standardize)),
+            describe_counts(merged.reduced_mixtures(config.standardize)),
             describe_duplicates(table, self.groups),
         ]
         self.summary = "; ".join(filter(None, remarks))

@@ -8,7 +8,8 @@ from pathlib import Path
 import numpy as np
 from rdkit.DataStructs import BulkTanimotoSimilarity, ExplicitBitVect
 
-from exlm.data.chemistry import fingerprints, standardize
+from exlm.data.chemistry import fingerprints
+from exlm.data.spelling import Spelling
 from exlm.errors import InputError
 from exlm.storage.files import write_text
 from exlm.tasks.encoders.loading import SeedModel
@@ -83,9 +84,9 @@ def training_fingerprints(models: Sequence[SeedModel]) -> list[ExplicitBitVect]:
                 f"{file} does not exist, so the molecules of the training are not known (of a "
                 "shared copy, say, or of what went on from one); leave out distance"
             )
-    standardized = models[0].saved_task.standardize
+    spelling = Spelling(molecules=True, form=models[0].saved_task.standardize)
     lines = _lines(run_dirs, TRAINING_MOLECULES)
-    molecules = sorted(standardize(text, standardized) for text in lines)
+    molecules = sorted(map(spelling.as_read, lines))
     return [bits for bits in fingerprints(molecules) if bits is not None]
 
 

@@ -1,0 +1,166 @@
+"""Writes data frames as files, and gives cells the types that a format can hold."""
+
+import csv
+import json
+from collections.abc import Callable
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any, Literal
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from exlm.data.delimited import AS_PROGRAMS_WRITE, TableLayout
+from exlm.errors import InputError, first_line
+from exlm.storage.files import check_suffix, replacing, sync
+
+LONGEST_CELL = 32767  # characters in a cell of a workbook
+ENDINGS = (".csv", ".tsv", ".jsonl", ".parquet", ".xlsx")  # of tables that are written
+CANNOT_HOLD = (ValueError, TypeError, OverflowError)  # what writing such cells raises
+CONTROL = "[\x00-\x08\x0b\x0c\x0e-\x1f]"  # characters that a workbook cannot hold
+
+
+def write_frame(
+    frame: pd.DataFrame,
+    path: Path,
+    header: bool = True,
+    layout: TableLayout = AS_PROGRAMS_WRITE,
+) -> None:
+    """Writes a file with one of the ENDINGS, whole or not at all; lists as JSON where a format has
+    none. Texts stay texts. `layout` is that of a .csv file. InputError for another ending, and for
+    cells that a format cannot hold, such as times with a zone."""
+    check_suffix(path, ENDINGS)
+    layout = TableLayout("\t") if path.suffix == ".tsv" else layout
+
+    def write(columns: pd.DataFrame, file: Path) -> None:
+        if path.suffix == ".parquet":
+            pq.write_table(as_arrow(columns), file)
+        elif path.suffix == ".jsonl":
+            _write_lines(columns, file)
+        elif path.suffix == ".xlsx":
+            _write_sheet(_without_lists(columns), file)
+        else:
+            _write_text(_without_lists(columns), file, header, layout)
+
+    try:
+        with replacing(path) as file:
+            write(frame, file)
+            sync(file)
+    except CANNOT_HOLD as error:
+        raise InputError(
+            f"{path} cannot hold a column of the table{_first_refused(frame, write)}: "
+            f"{first_line(error)}; write a .parquet file, or leave the column out"
+        ) from error
+
+
+def _first_refused(frame: pd.DataFrame, write: Callable[[pd.DataFrame, Path], None]) -> str:
+    """The first column that cannot be written by itself, as `, 'name'`; "" if every column can."""
+    with TemporaryDirectory() as folder:
+        for name in frame:
+            try:
+                write(frame[[name]], Path(folder) / "column")
+            except CANNOT_HOLD:
+                return f", {str(name)!r}"
+    return ""
+
+
+def _write_text(frame: pd.DataFrame, file: Path, header: bool, layout: TableLayout) -> None:
+    quoting: Literal[0, 1, 2, 3] = csv.QUOTE_MINIMAL
+    if layout.separator == "\t":
+        # Readers differ in whether a quote is part of a cell; if all cells have them, none is.
+        has_marks = _any_text_has(frame, '^"|[\t\n\r]')
+        quoting = csv.QUOTE_ALL if has_marks else csv.QUOTE_NONE
+    elif _any_text_has(frame, "\r"):
+        # pandas would leave a carriage return without quotes, and read it as a line's end.
+        quoting = csv.QUOTE_NONNUMERIC
+    frame.to_csv(
+        file,
+        sep=layout.separator,
+        decimal=layout.decimal,
+        index=False,
+        header=header,
+        quoting=quoting,
+    )
+
+
+def _any_text_has(frame: pd.DataFrame, pattern: str) -> bool:
+    texts = frame.select_dtypes(exclude="number").astype(str)
+    return any(column.str.contains(pattern, na=False).any() for _, column in texts.items())
+
+
+def _write_lines(frame: pd.DataFrame, file: Path) -> None:
+    # pandas would round numbers to 15 digits
+    cells = frame.astype(object).where(frame.notna(), None)
+    with file.open("w", encoding="utf-8") as stream:
+        for record in cells.to_dict("records"):
+            print(_as_json(record), file=stream)
+
+
+def _write_sheet(frame: pd.DataFrame, file: Path) -> None:
+    """Writes an .xlsx file. A text that begins with = stays a text, and is no formula. A whole
+    number of more than 15 digits becomes a text, because spreadsheet programs would round it.
+    ValueError for texts that a workbook cannot hold."""
+    for name, column in frame.select_dtypes(exclude="number").items():
+        texts = column.astype(str)
+        if texts.str.len().max() > LONGEST_CELL or texts.str.contains(CONTROL).any():
+            raise ValueError(f"{name} has texts that are too long, or control characters")
+    with pd.ExcelWriter(file, engine="openpyxl") as writer:
+        frame.to_excel(writer, index=False)
+        for row in writer.book.active.iter_rows():
+            for cell in row:
+                if cell.data_type == "f":
+                    cell.data_type = "s"
+                elif isinstance(cell.value, int) and abs(cell.value) >= 10**15:
+                    cell.value = str(cell.value)
+
+
+def as_arrow(frame: pd.DataFrame) -> pa.Table:
+    """The frame as an Arrow table. The cells of a column that has several types, as in JSONL,
+    become strings, but for missing ones."""
+    frame = frame.copy(deep=False)
+    for name, column in frame.items():
+        try:
+            pa.Array.from_pandas(column)
+        except (pa.ArrowException, OverflowError):
+            frame[name] = pd.Series([cell_text(cell) for cell in column], column.index, object)
+    return pa.Table.from_pandas(frame, preserve_index=False)
+
+
+def _without_lists(frame: pd.DataFrame) -> pd.DataFrame:
+    """The frame with lists and dicts as JSON."""
+    frame = frame.copy(deep=False)
+    for name in frame.select_dtypes("object"):
+        cells = [_as_json(x) if isinstance(x, (list, dict)) else x for x in frame[name]]
+        frame[name] = pd.Series(cells, frame.index, dtype=object)
+    return frame
+
+
+def cell_text(cell: Any) -> str | None:
+    """A cell as text: a list or a dict as JSON; None if it is missing."""
+    if isinstance(cell, (list, dict)):
+        return _as_json(cell)
+    return None if pd.isna(cell) else str(cell)
+
+
+def _as_json(value: Any) -> str:
+    """A value as JSON. Times and other objects become texts. ValueError for infinite numbers."""
+
+    def in_json(item: Any) -> Any:
+        if isinstance(item, (np.ndarray, np.generic)):
+            return item.tolist()
+        return item.isoformat() if hasattr(item, "isoformat") else str(item)
+
+    return json.dumps(value, ensure_ascii=False, allow_nan=False, default=in_json)
+
+
+def with_columns(frame: pd.DataFrame, columns: dict[str, Any]) -> pd.DataFrame:
+    """`frame` with more columns. If a name is taken, "exlm " is put before the new one: nothing is
+    overwritten."""
+    new = {}
+    for name, values in columns.items():
+        while name in frame:
+            name = f"exlm {name}"
+        new[name] = values
+    return pd.concat([frame, pd.DataFrame(new, frame.index)], axis=1)

@@ -1,0 +1,46 @@
+"""What the parser's errors say, in one sentence."""
+
+import re
+from collections.abc import Collection
+
+from exlm.errors import InputError
+from exlm_command.commands import did_you_mean, similar
+
+
+def explain_error(error: BaseException, options: Collection[str]) -> str:
+    """What a parser's error says, in one line: the message of the InputError that caused it, or
+    else its own, in plain words if it is a common one. `options` are the names of all options."""
+    cause: BaseException | None = error
+    while cause is not None:
+        if isinstance(cause, InputError):
+            return str(cause)
+        cause = cause.__cause__ or cause.__context__
+    message = str(error)
+    # Group 'train.optimizer' does not accept option 'stepz'
+    # Option 'trainn.steps' is not accepted
+    if re.match("(Group|Option) '.+ accept", message):
+        # Only a recipe has such settings: `full_options` has looked up those of the command line.
+        setting = ".".join(re.findall(r"'(\S+)'", message))
+        return f"there is no setting {setting}{did_you_mean(similar(setting, options))}"
+    lines = [line.strip(" -") for line in message.splitlines()]
+    # Given value type: <class 'str'>
+    # Subtypes: [<class 'int'>, typing.Literal['all']]
+    told = [line for line in lines if not line.startswith(("Given value", "Subtypes"))]
+    return _wrong_type(message) or " ".join(told)
+
+
+def _wrong_type(message: str) -> str | None:
+    """What to say of a value of another type than the setting's, if `message` is about one whose
+    types are all simple."""
+    # Parser key "passes":
+    #   - Expected a <class 'int'>. Got value: x
+    #   - Expected a typing.Literal['all']. Got value: x
+    key = re.match('Parser key "(.+?)":', message)
+    values = re.findall("(?:Got|Given) value: (.*)", message)
+    types = re.findall(r"Expected an? (?:<class '(.+?)'>|typing.Literal\[(.*?)\])", message)
+    all_are_simple = len(types) == message.count("Expected a") > 0
+    if not (key and values and all_are_simple):
+        return None
+    names = [f"one of {choices}" if choices else name for name, choices in types]
+    names = ["null" if name == "NoneType" else name for name in names]
+    return f"{key[1]} is {values[0]}; it must be {' or '.join(names)}"
