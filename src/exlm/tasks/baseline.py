@@ -27,7 +27,7 @@ from exlm.tasks.rows.table import TextTable
 from exlm.tasks.tables.seed_results import write_results
 from exlm.tasks.tables.table_config import TableConfig, infer_settings
 from exlm.tasks.tables.table_task import TableTask
-from exlm.tasks.task import TABLE_TYPE, find_task_type
+from exlm.tasks.task import TABLE_KIND, find_task_kind
 
 
 def baseline(
@@ -91,7 +91,7 @@ def baseline(
 def read_baseline_task(name: str, config: TaskConfig) -> "BaselineTask":
     """The labelled table of a config, read for a baseline. InputError if it cannot learn from
     such a table."""
-    is_table = find_task_type(config.task_type) is TABLE_TYPE
+    is_table = find_task_kind(config.task_type) is TABLE_KIND
     if not is_table or (config.task_type and LABEL_TYPES[config.task_type].of_units):
         raise InputError(
             f"{config.task_type} has no baseline; use a table with labels for each row as a whole"

@@ -15,7 +15,7 @@ from exlm.tasks.encoders.loading import EncoderSource, encoder_hash
 from exlm.tasks.grid import DEFAULT_SEEDS, Grid
 from exlm.tasks.results import GridReport
 from exlm.tasks.rows.datasets import fill_in, resolve
-from exlm.tasks.task import find_task_type
+from exlm.tasks.task import find_task_kind
 from exlm.train import devices
 
 
@@ -71,8 +71,8 @@ def finetune(
         # what auto means differs between machines
         "precision": used_precision(devices.device(device), train.precision),
     }
-    task_type = find_task_type(resolved_task.task_type)
-    finetuning = task_type.read(EncoderSource(model, from_scratch), resolved_task, device)
+    kind = find_task_kind(resolved_task.task_type)
+    finetuning = kind.read(EncoderSource(model, from_scratch), resolved_task, device)
     molecules = bool(finetuning.config.molecules)
     runs = Grid(
         directory=Path(output),

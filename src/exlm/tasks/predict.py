@@ -23,7 +23,7 @@ from exlm.tasks.results import is_baseline, seed_directories
 from exlm.tasks.rows.table import UNUSABLE
 from exlm.tasks.tables.predictions import Evaluation, PredictOptions, Predictor
 from exlm.tasks.tables.predictor import TablePredictor
-from exlm.tasks.task import find_task_type
+from exlm.tasks.task import find_task_kind
 
 MOST_CLASSES_SHOWN = 12  # in the table of predicted classes
 
@@ -251,7 +251,7 @@ def _predictor(models: list[SeedModel], input: str, options: PredictOptions) -> 
     """What predicts for a file with fine-tuned models."""
     if is_baseline(models[0].directory):
         return TablePredictor(models, input, options, row_models=Baselines)
-    return find_task_type(models[0].saved_task.task_type).predictor(models, input, options)
+    return find_task_kind(models[0].saved_task.task_type).predictor(models, input, options)
 
 
 def _seed_models(model: str, options: PredictOptions) -> list[SeedModel]:
@@ -266,6 +266,6 @@ def _seed_models(model: str, options: PredictOptions) -> list[SeedModel]:
             saved_task = SavedBaseline.read(run_dir).task
         else:
             saved_task = load_saved_task(str(run_dir))
-        find_task_type(saved_task.task_type)  # InputError if this version does not have it
+        find_task_kind(saved_task.task_type)  # InputError if this version does not have it
         models.append(SeedModel(run_dir, saved_task, options.device))
     return models
