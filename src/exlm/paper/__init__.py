@@ -1,2 +1,2 @@
 """The experiments of the paper, and the report: runs as they are read (`pretrainings.py`,
-`task_results.py`), groups of comparable ones, tables, figures and claims."""
+task_trainings.py), groups of comparable ones, tables, figures and claims."""

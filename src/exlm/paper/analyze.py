@@ -19,7 +19,7 @@ from exlm.paper.measurements import MEASUREMENTS, measure_run
 from exlm.pretrain.batches import check_positions
 from exlm.pretrain.run import pretrain
 from exlm.pretrain.settings import ArchitectureConfig, DataConfig, PriorSchedule
-from exlm.storage.files import GRID_REPORT, RUN_RESULT, read_or_empty, write_yaml
+from exlm.storage.files import GRID_RESULTS, RUN_RESULT, read_or_empty, write_yaml
 from exlm.storage.tokenizers import load_tokenizer
 from exlm.tasks.config import FinetuneConfig, TaskConfig
 from exlm.tasks.finetune import finetune
@@ -244,7 +244,7 @@ class Study:
                 tune = partial(
                     finetune, str(output), str(run_dir), config.task, config.train, self.seeds
                 )
-                result = output / GRID_REPORT
+                result = output / GRID_RESULTS
                 jobs.append(Job(f"fine-tuning on {task}", result, tune, run_dir / RUN_RESULT))
         return jobs
 

@@ -28,7 +28,7 @@ from exlm.paper.means import Means, spread
 from exlm.paper.page import SPREAD, Table
 from exlm.paper.pretrainings import Pretraining
 from exlm.paper.runs import Runs, StepCost
-from exlm.paper.task_results import TaskResult
+from exlm.paper.task_trainings import TaskTraining
 from exlm.tasks.labels.metrics import goodness
 
 
@@ -36,7 +36,7 @@ def as_table(
     name: str,
     rows: Sequence[Row],
     columns: Sequence[str] = (),
-    scored: Iterable[TaskResult] = (),
+    scored: Iterable[TaskTraining] = (),
     **phrases: str | int,
 ) -> Table:
     """A table with its title and caption, in which `phrases` are filled in. The caption names the
@@ -83,7 +83,7 @@ def mean_entries(model: Model, columns: Mapping[str, Sequence[str]], means: Mean
     return row
 
 
-def _seed_counts(scored: Iterable[TaskResult]) -> str:
+def _seed_counts(scored: Iterable[TaskTraining]) -> str:
     """The numbers of fine-tuning seeds, such as `3–5`."""
     return "–".join(map(str, sorted({len(run.seeds) for run in scored})))
 
@@ -94,7 +94,7 @@ def main_models(group: RunGroup) -> list[Model]:
     return [model for model in models if model.p == group.base_ratio]
 
 
-def main_table(name: str, groups: Sequence[RunGroup], baselines: Sequence[TaskResult]) -> Table:
+def main_table(name: str, groups: Sequence[RunGroup], baselines: Sequence[TaskTraining]) -> Table:
     """Other systems, then the paper's own, then ours by group, then baselines."""
     main = MAIN_TABLES[name]
     center = median if main["of_medians"] else fmean
@@ -235,7 +235,7 @@ def ranking_table(runs: Runs) -> Table:
     return as_table("mine", rows)
 
 
-def _by_heading(scored: Sequence[TaskResult]) -> list[tuple[str, list[TaskResult]]]:
+def _by_heading(scored: Sequence[TaskTraining]) -> list[tuple[str, list[TaskTraining]]]:
     """The runs that scored the same rows, by a heading that says what these are."""
     if not scored:
         return []
@@ -285,9 +285,9 @@ def runs_table(groups: Sequence[RunGroup], runs: Runs) -> Table:
     return as_table("runs", list(rows.values()))
 
 
-def _run_row(group: str, kind: str, what: str, run: Pretraining | TaskResult) -> Row:
+def _run_row(group: str, kind: str, what: str, run: Pretraining | TaskTraining) -> Row:
     """The row of any run; the caller fills in what only a pre-training has."""
-    rows, files = (run.split, run.files) if isinstance(run, TaskResult) else ("", "")
+    rows, files = (run.split, run.files) if isinstance(run, TaskTraining) else ("", "")
     return {
         "group": group,
         "run": run.id,

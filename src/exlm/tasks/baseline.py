@@ -19,7 +19,7 @@ from exlm.tasks.config import TaskConfig
 from exlm.tasks.encoders.saved_task import ModelTexts
 from exlm.tasks.grid import DEFAULT_SEEDS, Grid
 from exlm.tasks.labels.label_types import LABEL_TYPES
-from exlm.tasks.results import GridReport, RunResult
+from exlm.tasks.results import GridResults, SeedResult
 from exlm.tasks.rows.datasets import load_labelled, resolve
 from exlm.tasks.rows.hashes import split_hash
 from exlm.tasks.rows.reading import spelling_of
@@ -37,7 +37,7 @@ def baseline(
     task: TaskConfig = TaskConfig(""),
     seeds: list[int] | None = None,
     epochs: int | None = None,
-) -> GridReport:
+) -> GridResults:
     """Trains a baseline once per seed, with the data, splits and metrics of `exlm finetune`.
 
     The files are the same, too, but for the model: a baseline keeps the rows that it learned from,
@@ -141,7 +141,7 @@ class BaselineTask(TableTask):
         # predictions and the seconds that they took, by the split and, if it is random, the seed
         self.fitted: dict[tuple[str, int | None], tuple[np.ndarray, float]] = {}
 
-    def train_seed(self, run_dir: Path, hyper: dict[str, Any], seed: int) -> RunResult:
+    def train_seed(self, run_dir: Path, hyper: dict[str, Any], seed: int) -> SeedResult:
         """Trains with one seed. A baseline that is not random is not fitted again to a split that
         another seed had, too."""
         split = self.split_of(seed)

@@ -12,7 +12,7 @@ from exlm.data.columns import listed
 from exlm.data.frames import FileRows, write_frame
 from exlm.data.outputs import in_words, output_layout, output_path, write_by_frames
 from exlm.errors import InputError, note
-from exlm.storage.files import GRID_REPORT, read_or_empty, write_json
+from exlm.storage.files import GRID_RESULTS, read_or_empty, write_json
 from exlm.storage.models import weight_hash
 from exlm.tasks.baselines.saved import Baselines, SavedBaseline
 from exlm.tasks.encoders.loading import SeedModel, load_saved_task
@@ -257,7 +257,7 @@ def _predictor(models: list[SeedModel], input: str, options: PredictOptions) -> 
 def _seed_models(model: str, options: PredictOptions) -> list[SeedModel]:
     """A fine-tuned model, or those of all its seeds. InputError if it is no such model."""
     run_dirs = seed_directories(model)
-    if run_dirs != [Path(model)] and not (Path(model) / GRID_REPORT).exists():
+    if run_dirs != [Path(model)] and not (Path(model) / GRID_RESULTS).exists():
         seeds = ", ".join(run_dir.name for run_dir in run_dirs)
         note(f"the fine-tuning in {model} is not finished; only {seeds} predict")
     models = []

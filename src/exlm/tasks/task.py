@@ -21,7 +21,7 @@ from exlm.tasks.config import TaskConfig
 from exlm.tasks.encoders.loading import EncoderSource, SeedModel
 from exlm.tasks.labels.label_types import LABEL_TYPES
 from exlm.tasks.questions.question_answering import QuestionAnswering, QuestionPredictor
-from exlm.tasks.results import RunResult
+from exlm.tasks.results import SeedResult
 from exlm.tasks.tables.finetuning import TableFinetuning
 from exlm.tasks.tables.predictions import PredictOptions, Predictor
 from exlm.tasks.tables.predictor import TablePredictor
@@ -47,7 +47,7 @@ class Task(Protocol):
         for every seed before the first one is trained."""
         ...
 
-    def train_seed(self, run_dir: Path, hyper: Any, seed: int) -> RunResult:
+    def train_seed(self, run_dir: Path, hyper: Any, seed: int) -> SeedResult:
         """Trains with one seed and writes its predictions to `run_dir`. `hyper` are the
         hyper-parameters of a grid cell, in the form that the task takes."""
         ...

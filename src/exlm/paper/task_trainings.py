@@ -1,5 +1,6 @@
-"""A finished fine-tuning or baseline, as the report reads it from its results.json (see
-exlm/tasks/results.py). What earlier versions left out is made equal here to what is written now."""
+"""A finished fine-tuning or baseline, as the report reads it from its results.json (`GridResults`
+in exlm/tasks/results.py). What earlier versions left out is made equal here to what is written
+now."""
 
 import json
 from collections import defaultdict
@@ -13,7 +14,7 @@ from exlm.tasks.labels.metrics import is_share
 from exlm.tasks.rows.datasets import GLUE, MOLECULENET, file_task
 
 
-class TaskResult:
+class TaskTraining:
     """A fine-tuning or a baseline with all its seeds. KeyError, TypeError or ValueError: the file
     is damaged.
 

@@ -7,7 +7,7 @@ import numpy as np
 
 from exlm.errors import InputError, note
 from exlm.tasks.labels.metrics import ENTITY_F1, SCALED_ERRORS, in_digits
-from exlm.tasks.results import GridReport, Statistics
+from exlm.tasks.results import GridResults, Statistics
 from exlm.tasks.rows.datasets import data_name
 from exlm.tasks.rows.table import first_reported_row
 from exlm.tasks.task import Task
@@ -40,31 +40,31 @@ def print_task(task: Task) -> None:
         print(f"rows {action}: {count} (see invalid_rows.csv), the first: {first}")
 
 
-def describe_report(report: GridReport, directory: Path) -> str:
+def describe_results(grid_results: GridResults, directory: Path) -> str:
     """The scores of test, or of valid if there is no test, and where everything is."""
     lines = []
-    for part in ["test"] if "test" in report else ["valid", "mismatched"]:
-        if part in report:
-            lines += _lines_of_part(report, part)
-    if "test" not in report:
+    for part in ["test"] if "test" in grid_results else ["valid", "mismatched"]:
+        if part in grid_results:
+            lines += _lines_of_part(grid_results, part)
+    if "test" not in grid_results:
         lines.append("valid also chose the epoch and, of a grid, the cell")
-    if "labels" in report and "rmse" in report["valid"]:
+    if "labels" in grid_results and "rmse" in grid_results["valid"]:
         lines.append(f"{SCALED_ERRORS}; results.json has each label in its own units")
     best_of = ""
-    if "cells" in report:
-        best_of = f"; best of {len(report['cells'])} cells: {report['best']}"
+    if "cells" in grid_results:
+        best_of = f"; best of {len(grid_results['cells'])} cells: {grid_results['best']}"
     return "\n".join([*lines, f"everything is in {directory}{best_of}"])
 
 
-def _lines_of_part(report: GridReport, part: str) -> list[str]:
+def _lines_of_part(grid_results: GridResults, part: str) -> list[str]:
     """The score of a part, what it rests on, and other usual scores."""
-    metric = report["metric"]
-    scores: Statistics = report[part]
-    counts: Statistics = report.get("counts", {}).get(part, {})
-    interval: Statistics = report.get("interval", {}).get(part, {})
-    seeds = len(report["seeds"])
+    metric = grid_results["metric"]
+    scores: Statistics = grid_results[part]
+    counts: Statistics = grid_results.get("counts", {}).get(part, {})
+    interval: Statistics = grid_results.get("interval", {}).get(part, {})
+    seeds = len(grid_results["seeds"])
     line = f"{part} {metric} {_median_and_spread(scores[metric], seeds)}"
-    line += _labels_without_score(report.get("labels", {}).get(part, {}))
+    line += _labels_without_score(grid_results.get("labels", {}).get(part, {}))
     if counts:
         line += f"; {_range(counts['rows'], counts['rows'])} rows"
     if "positives" in counts:
