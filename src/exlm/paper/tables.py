@@ -29,7 +29,6 @@ from exlm.paper.page import SPREAD, Table
 from exlm.paper.pretrainings import Pretraining
 from exlm.paper.runs import Runs, StepCost
 from exlm.paper.task_trainings import TaskTraining
-from exlm.tasks.labels.metrics import goodness
 
 
 def as_table(
@@ -217,7 +216,7 @@ def ranking_table(runs: Runs) -> Table:
     rows: list[Row] = []
     for heading, same_rows in _by_heading([*runs.finetunings, *runs.baselines]):
         differs = pd.DataFrame([run.options for run in same_rows]).nunique() > 1
-        for run in sorted(same_rows, key=lambda run: -goodness(run.mean, run.metric)):
+        for run in sorted(same_rows, key=lambda run: -run.goodness):
             options = [name for name, value in run.options.items() if value and differs[name]]
             row = {
                 "group": heading,

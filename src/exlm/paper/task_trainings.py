@@ -10,7 +10,7 @@ from statistics import fmean
 from exlm.paper.display import COMPARABLE, DISPLAY, title
 from exlm.paper.pretrainings import Json, Numbers, device_of, short_hash
 from exlm.storage.files import read_log
-from exlm.tasks.labels.metrics import is_share
+from exlm.tasks.labels.scores import goodness, known_metrics
 from exlm.tasks.rows.datasets import GLUE, MOLECULENET, file_task
 
 
@@ -62,7 +62,7 @@ class TaskTraining:
         task_settings = _with_label_columns(task_settings, task, columns)
         self.task = f"data set {task}" if task in DISPLAY["column_names"] else task
         self.metric = str(content["metric"])
-        self.in_percent = is_questions or is_share(self.metric)
+        self.in_percent = is_questions or _is_share(self.metric)
         self.digits = 1 if self.in_percent else 3
         self.numbers = _numbers(content, self.task, part, is_questions)
         self.scores = self.numbers.get(self.task, [])
@@ -73,6 +73,8 @@ class TaskTraining:
         unit = ", %" if self.in_percent else ""
         heading = f"{title(self.task)}: {part} {self.metric}{unit}, split {split or 'parts'}"
         self.heading = ", ".join([heading, *_row_settings(task_settings, self.task)])
+        if self.metric not in known_metrics():
+            self.heading += ", in no order (this version does not have the metric)"
         self.rows = _rows_in_words(content, part)
         self.rows_scored = _rows_scored(seed_results, part, split)
         self.departures: list[str] = settings.get("departures") or []
@@ -96,6 +98,11 @@ class TaskTraining:
     def mean(self) -> float:
         """The mean of its scores."""
         return fmean(self.scores)
+
+    @property
+    def goodness(self) -> float:
+        """The mean turned so that higher is better; 0 where nobody knows which way that is."""
+        return goodness(self.mean, self.metric) if self.metric in known_metrics() else 0.0
 
     @property
     def result(self) -> str:
@@ -122,7 +129,14 @@ def _numbers(content: Json, task: str, main_part: str, is_questions: bool) -> Nu
 
 def _factor(metric: str, is_questions: bool) -> float:
     """What a stored score is multiplied by for tables; answers have theirs in percent already."""
-    return 100.0 if is_share(metric) and not is_questions else 1.0
+    return 100.0 if _is_share(metric) and not is_questions else 1.0
+
+
+def _is_share(name: str) -> bool:
+    """Whether numbers of this name are shares. Counts beside the scores, and metrics that another
+    version had, are none."""
+    metric = known_metrics().get(name)
+    return metric is not None and metric.is_share
 
 
 def _interval(content: Json, part: str, factor: float, digits: int) -> str:

@@ -31,7 +31,7 @@ from exlm.storage.runs import (
     resumable_directory,
 )
 from exlm.tasks.encoders.supervised import UNFINISHED
-from exlm.tasks.labels.metrics import goodness
+from exlm.tasks.labels.scores import find_metric, goodness
 from exlm.tasks.printed_results import describe_results, print_task
 from exlm.tasks.results import (
     IDENTITY,
@@ -48,8 +48,8 @@ DEFAULT_SEEDS = [0, 1, 2]
 
 @dataclass(frozen=True)
 class Grid:
-    """Runs of every grid cell with every seed, each in a directory of its own. InputError for seeds
-    or a directory that cannot be."""
+    """Runs of every grid cell with every seed, each in a directory of its own. InputError for
+    seeds, a metric or a directory that cannot be."""
 
     directory: Path  # of the grid; a run is in `CELL/seed-N`
     task: Task  # its metric's median on valid says which grid cell is the best
@@ -59,6 +59,7 @@ class Grid:
     model_identity: dict[str, Any]
 
     def __post_init__(self) -> None:
+        find_metric(self.task.metric)
         seeds = self.seeds
         if not seeds or len(set(seeds)) < len(seeds) or min(seeds) < 0:
             raise InputError(f"seeds is {seeds}; give at least one, each once, and none below 0")

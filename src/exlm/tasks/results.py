@@ -20,7 +20,8 @@ from pathlib import Path
 from typing import Any, Final, TypedDict
 
 from exlm.storage.files import GRID_RESULTS, read_or_empty
-from exlm.tasks.labels.metrics import goodness, summarise
+from exlm.tasks.labels.metrics import summarise
+from exlm.tasks.labels.scores import goodness
 
 BASELINE_FILE = "baseline.json"  # of a baseline, in the place of a model
 IDENTITY: Final = "settings"  # what the identity of runs is called in both files
