@@ -77,7 +77,7 @@ class RunGroup:
         ratios = {model.p for model in self.select("exlm")}
         return [model for model in self.select("mlm", "exlm") if model.p in ratios]
 
-    def grid(self) -> list[Model]:
+    def repeated_mlms(self) -> list[Model]:
         """The models of Repeated MLM, for the paper's p and r and ours. It is empty if no run
         repeated its tokens."""
         models = {model for model in self.models if model.method == "mlm"}
@@ -85,7 +85,8 @@ class RunGroup:
             return []
         ratios = [*Space().mask_ratios, *(model.p for model in models)]
         repeats = [*Space().repeats, *(model.r for model in models)]
-        return sorted(models | {Model("mlm", 1, p, r) for p, r in Space(ratios, repeats).grid()})
+        pairs = Space(ratios, repeats).repeated_pairs()
+        return sorted(models | {Model("mlm", 1, p, r) for p, r in pairs})
 
 
 def _base_ratio(models: Iterable[Model]) -> float:

@@ -1,12 +1,12 @@
 """The command `exlm report`: all fine-tunings beside their baselines; and if there are runs of the
 paper's experiments, its tables and figures, beside the paper's numbers.
 
-`find_runs` (runs.py) reads all runs: a `Pretraining` (pretrainings.py) of each pre-trained model,
-and a `TaskTraining` (task_trainings.py) of each fine-tuning or baseline. `group_runs` (groups.py)
-puts runs that can be compared into groups. In a group, runs belong to a `Model` (display.py), by
-what the experiments vary; `Means` (means.py) has its numbers as means over seeds. Of these,
-tables.py makes tables, and comparisons.py those that decide; figures.py draws figures, and page.py
-writes all of it."""
+1. `find_runs` (runs.py) reads all runs: a `Pretraining` (pretrainings.py) of each pre-trained
+   model, and a `TaskTraining` (task_trainings.py) of each fine-tuning or baseline.
+2. `group_runs` (groups.py) puts runs that can be compared into groups. In a group, runs with the
+   same `Model` (display.py) differ in their seeds alone, and `Means` (means.py) has their means.
+3. tables.py makes tables of these, comparisons.py the tables that decide, figures.py figures.
+4. Here they are put into sections, which `write_report` (page.py) writes."""
 
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path

@@ -69,7 +69,7 @@ def find_runs(roots: list[str]) -> Runs:
             pretraining.numbers |= _read(folder / MEASUREMENTS, held_out_numbers, left_out) or {}
             pretraining.weights = _read(folder / MANIFEST, weight_hash, left_out)
             pretrainings.append(pretraining)
-        task_training = _read(folder / GRID_RESULTS, TaskTraining, left_out)
+        task_training = _read(folder / GRID_RESULTS, TaskTraining.read, left_out)
         # Without labels there is no score.
         if task_training and task_training.task and task_training.scores:
             task_trainings.append(task_training)

@@ -190,7 +190,7 @@ def _in_order(models: Iterable[Model]) -> list[Model]:
 
 # By experiment, the models that stand in its table
 EXPERIMENT_MODELS: dict[str, Callable[[RunGroup], list[Model]]] = {
-    "repeated-mlm": RunGroup.grid,
+    "repeated-mlm": RunGroup.repeated_mlms,
     "ablations": _ablation_models,
     "sweep": _sweep_models,
     "entropy": _entropy_models,
@@ -238,16 +238,18 @@ def _by_heading(scored: Sequence[TaskTraining]) -> list[tuple[str, list[TaskTrai
     """The runs that scored the same rows, by a heading that says what these are."""
     if not scored:
         return []
-    runs = pd.DataFrame([vars(run) for run in scored])
-    data = runs["data"].map(lambda data: " ".join(checksum[:8] for checksum in data))
+    heading = pd.Series([run.heading for run in scored])
+    rows_sha256 = pd.Series([run.rows_sha256 for run in scored])
+    rows_scored = pd.Series([run.rows_scored for run in scored])
+    data = pd.Series([" ".join(checksum[:8] for checksum in run.data) for run in scored])
     # Files with other rows elsewhere are compared, too, if the same rows were scored.
-    data = data.groupby([runs["heading"], runs["rows_sha256"]]).transform("min")
+    data = data.groupby([heading, rows_sha256]).transform("min")
     data = ", data " + data + " (not compared with other files or formats)"
     # Where other data or other rows were scored under a heading, it names these, too.
-    for ending in (data, ", rows scored: " + runs["rows_scored"]):
-        is_ambiguous = ending.groupby(runs["heading"]).transform("nunique") > 1
-        runs["heading"] += ending.where(is_ambiguous, "")
-    by_heading = sorted(runs.groupby("heading").indices.items())
+    for ending in (data, ", rows scored: " + rows_scored):
+        is_ambiguous = ending.groupby(heading).transform("nunique") > 1
+        heading += ending.where(is_ambiguous, "")
+    by_heading = sorted(heading.groupby(heading).indices.items())
     return [(str(heading), [scored[i] for i in places]) for heading, places in by_heading]
 
 

@@ -42,7 +42,7 @@ class TaskTraining:
 
     pretraining: str | None = None
 
-    def __init__(self, path: Path, content: Json) -> None:
+    def __init__(self, path: Path, content: Json, logs: list[list[Json]]) -> None:
         settings = content["settings"]
         task_settings = settings["task"]
         seed_results: list[Json] = content["runs"]
@@ -86,13 +86,20 @@ class TaskTraining:
         self.split, self.files = _data_in_words(seed_results[0])
         self.comparison = _comparison(content, task_settings, self.data)
         self.options = _options(seed_settings, task_settings)
-        self.hours = _hours(path / content["best"], seed_results)
+        self.hours = _hours(seed_results, logs)
 
         # The model
         self.is_baseline = bool(settings.get("baseline"))
         self.source = _source(settings)
         self.model_path = None if settings.get("from_scratch") else Path(settings.get("model", ""))
         self.model_sha256: str | None = settings.get("model_sha256")
+
+    @classmethod
+    def read(cls, path: Path, content: Json) -> "TaskTraining":
+        """The training in a directory whose results.json has this content. It also reads the logs
+        of the seeds there."""
+        seed_dirs = [path / content["best"] / f"seed-{run['seed']}" for run in content["runs"]]
+        return cls(path, content, [read_log(folder / "log.jsonl") for folder in seed_dirs])
 
     @property
     def mean(self) -> float:
@@ -207,12 +214,11 @@ def _rows_scored(seed_results: list[Json], part: str, split: str | None) -> str:
     return rows
 
 
-def _hours(folder: Path, seed_results: list[Json]) -> float | str:
-    """The hours of all seeds, whose directories are in `folder`: of the updates as in their logs,
-    or as a baseline wrote them. It was fitted once where seeds have one split and one time."""
+def _hours(seed_results: list[Json], logs: list[list[Json]]) -> float | str:
+    """The hours of all seeds: of the updates as in their `logs`, or as a baseline wrote them. A
+    baseline was fitted once where seeds have one split and one time."""
     timed = [run for run in seed_results if "seconds" in run]
     fits = {(run.get("split_sha256"), run["seconds"]) for run in timed}
-    logs = [read_log(folder / f"seed-{run['seed']}" / "log.jsonl") for run in seed_results]
     updates = [entry["seconds"] for log in logs for entry in log if entry["kind"] == "train"]
     if not fits and not updates:
         return ""
@@ -221,10 +227,11 @@ def _hours(folder: Path, seed_results: list[Json]) -> float | str:
 
 def _comparison(content: Json, task_settings: Json, data: tuple[str, ...]) -> str:
     settings = content["settings"]
-    grid = content.get("cells")
-    training = content["runs"][0]["settings"].get("train") if grid is None else sorted(grid)
+    cells = content.get("cells")
+    # With a grid every training tried the same hyper-parameters, whatever came out best.
+    hyper = content["runs"][0]["settings"].get("train") if cells is None else sorted(cells)
     starts_later = settings.get("start_from") is not None
-    shared = [training, _task_options(task_settings), data, starts_later]
+    shared = [hyper, _task_options(task_settings), data, starts_later]
     return json.dumps(shared, sort_keys=True)
 
 

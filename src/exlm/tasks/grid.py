@@ -80,20 +80,7 @@ class Grid:
         print_task(self.task)
         with lock(self.directory):
             self._begin(recipe)
-            results = dict[str, list[SeedResult]]()
-            best, *_ = self.hyper_by_cell
-            for cell in tqdm(
-                self.hyper_by_cell, desc="grid", unit="cell", disable=len(self.hyper_by_cell) == 1
-            ):
-                results[cell] = [
-                    self._finished(cell, seed) or self._train(cell, seed) for seed in self.seeds
-                ]
-                # of equal ones the first is the best
-                if self._goodness(results[cell]) > self._goodness(results[best]):
-                    self._remove_models(best)
-                    best = cell
-                elif cell != best:
-                    self._remove_models(cell)
+            results, best = self._run_cells()
             results[best] = [self._with_model(best, result) for result in results[best]]
             for result in results[best]:
                 if "stopped" in result:
@@ -101,13 +88,31 @@ class Grid:
                         f"no cell of the grid could be trained; {best}: {result['stopped']}"
                     )
             grid_results = self._grid_results(results, best)
-            if leaves_model(results[best][0]):
+            has_models = leaves_model(results[best][0])
+            if has_models:
                 self._copy_model(self._run_dir(best, grid_results["best_seed"]))
             finish_run(self.directory, GRID_RESULTS, grid_results)
-            if leaves_model(results[best][0]):
+            if has_models:
                 write_card(self.directory)
         print(describe_results(grid_results, self.directory))
         return grid_results
+
+    def _run_cells(self) -> tuple[dict[str, list[SeedResult]], str]:
+        """Runs what is not finished. Returns the results of all seeds by grid cell, and the best
+        grid cell; of equal ones that is the first."""
+        results = dict[str, list[SeedResult]]()
+        best = next(iter(self.hyper_by_cell))
+        has_one_cell = len(self.hyper_by_cell) == 1
+        for cell in tqdm(self.hyper_by_cell, desc="grid", unit="cell", disable=has_one_cell):
+            results[cell] = [
+                self._finished(cell, seed) or self._train(cell, seed) for seed in self.seeds
+            ]
+            if self._goodness(results[cell]) > self._goodness(results[best]):
+                self._remove_models(best)
+                best = cell
+            elif cell != best:
+                self._remove_models(cell)
+        return results, best
 
     def _begin(self, recipe: dict[str, Any]) -> None:
         """Writes the recipe and the rows with something wrong. Before that all runs are checked: if
@@ -133,8 +138,11 @@ class Grid:
         """The identity of a grid cell's runs, with those hyper-parameters that change the
         numbers."""
         hyper = self.hyper_by_cell[cell]
-        numbers = identity_of(hyper) if is_dataclass(hyper) else to_json_types(hyper)
-        return {**self._identity, "train": numbers}
+        # Files call the hyper-parameters `train`, as recipes do.
+        return {
+            **self._identity,
+            "train": identity_of(hyper) if is_dataclass(hyper) else to_json_types(hyper),
+        }
 
     def _run_dir(self, cell: str, seed: int) -> Path:
         """The directory of a run."""
@@ -200,7 +208,7 @@ class Grid:
                 shutil.copyfile(source / name, partial)
 
     def _grid_results(self, results: dict[str, list[SeedResult]], best: str) -> GridResults:
-        """What all grid cells gave, and the best of them in detail."""
+        """What `results.json` tells: what all grid cells gave, and the best of them in detail."""
         runs = results[best]
         grid_results = {
             IDENTITY: {**self._identity, "departures": list(self.task.departures)},
