@@ -10,6 +10,7 @@ from statistics import fmean
 from exlm.paper.display import COMPARABLE, DISPLAY, title
 from exlm.paper.pretrainings import Json, Numbers, device_of, short_hash
 from exlm.storage.files import read_log
+from exlm.tasks.labels.metrics import Metric
 from exlm.tasks.labels.scores import goodness, known_metrics
 from exlm.tasks.rows.datasets import GLUE, MOLECULENET, file_task
 
@@ -62,11 +63,12 @@ class TaskTraining:
         task_settings = _with_label_columns(task_settings, task, columns)
         self.task = f"data set {task}" if task in DISPLAY["column_names"] else task
         self.metric = str(content["metric"])
-        self.in_percent = is_questions or _is_share(self.metric)
+        factor = _factor(self.metric, is_questions)
+        self.in_percent = is_questions or factor == 100
         self.digits = 1 if self.in_percent else 3
         self.numbers = _numbers(content, self.task, part, is_questions)
         self.scores = self.numbers.get(self.task, [])
-        self.interval = _interval(content, part, _factor(self.metric, is_questions), self.digits)
+        self.interval = _interval(content, part, factor, self.digits)
 
         # The rows that were scored, and what decides whether scores are compared
         split = task_settings.get("split")
@@ -135,15 +137,10 @@ def _numbers(content: Json, task: str, main_part: str, is_questions: bool) -> Nu
 
 
 def _factor(metric: str, is_questions: bool) -> float:
-    """What a stored score is multiplied by for tables; answers have theirs in percent already."""
-    return 100.0 if _is_share(metric) and not is_questions else 1.0
-
-
-def _is_share(name: str) -> bool:
-    """Whether numbers of this name are shares. Counts beside the scores, and metrics that another
-    version had, are none."""
-    metric = known_metrics().get(name)
-    return metric is not None and metric.is_share
+    """What a stored score is multiplied by for tables, where shares are in percent, as those of
+    answers are already. Counts beside the scores, and metrics of other versions, are no shares."""
+    is_share = known_metrics().get(metric, Metric()).is_share
+    return 100.0 if is_share and not is_questions else 1.0
 
 
 def _interval(content: Json, part: str, factor: float, digits: int) -> str:

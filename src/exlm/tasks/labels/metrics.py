@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 from scipy.stats import pearsonr, spearmanr
@@ -36,42 +37,36 @@ class Metric:
     is_error: bool = False
 
 
+share = partial(Metric, is_share=True)
+error = partial(Metric, is_error=True)
 # The metrics of a type of labels, by the names of recipes and results. The first chooses the epoch
 # where the user names none. These are of labels 0 and 1 and the probabilities of 1, of which 0.5
 # and more stand for 1.
 BINARY_METRICS = {
-    "roc_auc": Metric(lambda y, p: roc_auc_score(y, p) if np.ptp(y) else NAN, is_share=True),
-    "average_precision": Metric(
-        lambda y, p: average_precision_score(y, p) if np.ptp(y) else NAN, is_share=True
-    ),
-    "accuracy": Metric(lambda y, p: np.mean(y == (p >= 0.5)), is_share=True),
-    "f1": Metric(lambda y, p: f1_score(y, p >= 0.5, zero_division=0), is_share=True),
-    "matthews": Metric(lambda y, p: matthews_corrcoef(y, p >= 0.5), is_share=True),
-    "brier": Metric(lambda y, p: np.mean((y - p) ** 2), is_error=True),
-    "log_loss": Metric(lambda y, p: log_loss(y, p.clip(0, 1), labels=[0, 1]), is_error=True),
+    "roc_auc": share(lambda y, p: roc_auc_score(y, p) if np.ptp(y) else NAN),
+    "average_precision": share(lambda y, p: average_precision_score(y, p) if np.ptp(y) else NAN),
+    "accuracy": share(lambda y, p: np.mean(y == (p >= 0.5))),
+    "f1": share(lambda y, p: f1_score(y, p >= 0.5, zero_division=0)),
+    "matthews": share(lambda y, p: matthews_corrcoef(y, p >= 0.5)),
+    "brier": error(lambda y, p: np.mean((y - p) ** 2)),
+    "log_loss": error(lambda y, p: log_loss(y, p.clip(0, 1), labels=[0, 1])),
 }
 # of classes and the most probable classes, by their indices
 CLASS_METRICS = {
-    "accuracy": Metric(lambda y, p: np.mean(y == p), is_share=True),
-    "macro_f1": Metric(
-        lambda y, p: f1_score(y, p, average="macro", zero_division=0), is_share=True
-    ),
-    "matthews": Metric(matthews_corrcoef, is_share=True),
+    "accuracy": share(lambda y, p: np.mean(y == p)),
+    "macro_f1": share(lambda y, p: f1_score(y, p, average="macro", zero_division=0)),
+    "matthews": share(matthews_corrcoef),
 }
 NUMBER_METRICS = {
-    "rmse": Metric(lambda y, p: np.sqrt(np.mean((y - p) ** 2)), is_error=True),
-    "mae": Metric(lambda y, p: np.mean(np.abs(y - p)), is_error=True),
-    "r2": Metric(lambda y, p: r2_score(y, p) if np.ptp(y) else NAN, is_share=True),
-    "spearman": Metric(
-        lambda y, p: spearmanr(y, p).statistic if np.ptp(y) and np.ptp(p) else NAN, is_share=True
-    ),
-    "pearson": Metric(
-        lambda y, p: pearsonr(y, p).statistic if np.ptp(y) and np.ptp(p) else NAN, is_share=True
-    ),
+    "rmse": error(lambda y, p: np.sqrt(np.mean((y - p) ** 2))),
+    "mae": error(lambda y, p: np.mean(np.abs(y - p))),
+    "r2": share(lambda y, p: r2_score(y, p) if np.ptp(y) else NAN),
+    "spearman": share(lambda y, p: spearmanr(y, p).statistic if np.ptp(y) and np.ptp(p) else NAN),
+    "pearson": share(lambda y, p: pearsonr(y, p).statistic if np.ptp(y) and np.ptp(p) else NAN),
 }
 # Those that no label column has: of whole texts and, in percent already, of answers.
 OTHER_METRICS = {
-    ENTITY_F1: Metric(is_share=True),
+    ENTITY_F1: share(),
     "em": Metric(),
     "best_f1": Metric(),
     "best_em": Metric(),
