@@ -72,11 +72,7 @@ class TaskTraining:
 
         # The rows that were scored, and what decides whether scores are compared
         split = task_settings.get("split")
-        unit = ", %" if self.in_percent else ""
-        heading = f"{title(self.task)}: {part} {self.metric}{unit}, split {split or 'parts'}"
-        self.heading = ", ".join([heading, *_row_settings(task_settings, self.task)])
-        if self.metric not in known_metrics():
-            self.heading += ", in no order (this version does not have the metric)"
+        self.heading = self._heading(part, split, task_settings)
         self.rows = _rows_in_words(content, part)
         self.rows_scored = _rows_scored(seed_results, part, split)
         self.departures: list[str] = settings.get("departures") or []
@@ -95,6 +91,14 @@ class TaskTraining:
         self.source = _source(settings)
         self.model_path = None if settings.get("from_scratch") else Path(settings.get("model", ""))
         self.model_sha256: str | None = settings.get("model_sha256")
+
+    def _heading(self, part: str, split: str | None, task_settings: Json) -> str:
+        unit = ", %" if self.in_percent else ""
+        heading = f"{title(self.task)}: {part} {self.metric}{unit}, split {split or 'parts'}"
+        heading = ", ".join([heading, *_row_settings(task_settings, self.task)])
+        if self.metric not in known_metrics():
+            heading += ", in no order (this version does not have the metric)"
+        return heading
 
     @classmethod
     def read(cls, path: Path, content: Json) -> "TaskTraining":
