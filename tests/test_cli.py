@@ -123,16 +123,16 @@ def test_the_papers_grids_have_all_their_cells(group, size):
 
 def test_the_analysis_recipe_has_the_papers_fourteen_models_and_cells_of_equal_corruption():
     command, config = parse(ROOT / "recipes/text/analysis-paper.yaml")
-    grid = config.space.grid()
+    pairs = config.space.repeated_pairs()
 
     def models(experiment):
         study = Study("", config.data, config.model, config.train, space=config.space)
         return study.models(experiment)
 
-    assert command == "analyze" and len(grid) == 14 == len(models("repeated-mlm"))
-    assert (0.15, 8) not in grid and (0.387, 8) not in grid and (0.789, 8) in grid
+    assert command == "analyze" and len(pairs) == 14 == len(models("repeated-mlm"))
+    assert (0.15, 8) not in pairs and (0.387, 8) not in pairs and (0.789, 8) in pairs
     diagonal = [(0.15, 1), (0.387, 2), (0.622, 4), (0.789, 8)]
-    assert set(diagonal) < set(grid) and all(
+    assert set(diagonal) < set(pairs) and all(
         p**r == pytest.approx(0.15, abs=2e-3) for p, r in diagonal
     )
     assert len(models("sweep")) == 8 and set(config.tasks) == {"mnli", "qnli", "qqp", "rte"}

@@ -31,7 +31,8 @@ from exlm.model.modeling_exlm import ExLMModel
 from exlm.storage.models import load_model
 from exlm.tasks.config import TaskConfig
 from exlm.tasks.encoders.inference import batch_outputs
-from exlm.tasks.labels.metrics import BINARY_METRICS, NUMBER_METRICS, goodness
+from exlm.tasks.labels.metrics import BINARY_METRICS, NUMBER_METRICS
+from exlm.tasks.labels.scores import goodness
 from exlm.tasks.rows.datasets import GLUE, load_labelled, resolve
 from exlm.tasks.rows.reading import TextReader, Tokens
 from exlm.tasks.rows.splits import RowSplit, random_split, split_rows
@@ -106,7 +107,7 @@ def probe_task(
     """The scores of one task on valid and test, with the strength that is best on valid; a score
     may be NaN where its part has one class, and both are where train has."""
     regression = metric in NUMBER_METRICS
-    score = (NUMBER_METRICS if regression else BINARY_METRICS)[metric].score
+    score = (NUMBER_METRICS if regression else BINARY_METRICS)[metric].function
     train, valid, test = (rows[~np.isnan(values[rows])] for rows in (split[part] for part in PARTS))
     found = []
     for strength in STRENGTHS if regression or len(set(values[train])) > 1 else ():

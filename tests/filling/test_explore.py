@@ -128,7 +128,7 @@ def test_the_path_of_a_filling_is_the_best_of_all_paths(smiles, free):
 
 
 def test_words_and_segments(text):
-    case = case_of(text, "This is [MASK], and I am very <mask> to see this.", words=3)
+    case = case_of(text, "This is [MASK], and I am very <mask> to see this.", token_count=3)
     graph, tokenizer = graph_of(text, "This is [MASK], and I am very <mask> to see this.")
     assert [len(s["words"]) for s in case["states"]] == [0] + [3] * 8 + [0]
     assert case["states"][1]["words"][0][1] == pytest.approx(graph.probs[1].max().item())

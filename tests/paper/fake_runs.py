@@ -204,7 +204,7 @@ def full_grid(root: Path) -> None:
     """Every variant of every experiment for a small text group, two pre-training seeds, three
     fine-tuning seeds."""
     for seed in (0, 1):
-        for p, r in Space().grid():
+        for p, r in Space().repeated_pairs():
             share = p**r
             score = 0.70 - 0.1 * abs(math.log10(share / 0.15)) - 0.02 * p
             name, bits = f"mlm-{p}-{r}-{seed}", 3 + 4 * share

@@ -200,6 +200,6 @@ def test_equal_labels_get_the_settings_that_differ(tmp_path):
 
 def test_the_grid_of_the_report_is_that_of_the_experiment(tmp_path):
     pretraining(tmp_path, "a", r=2, objective="mlm")
-    shown = [(model.p, model.r) for model in only_group(tmp_path).grid()]
-    assert sorted(shown) == sorted(Space().grid()) and len(shown) == 14
+    shown = [(model.p, model.r) for model in only_group(tmp_path).repeated_mlms()]
+    assert sorted(shown) == sorted(Space().repeated_pairs()) and len(shown) == 14
     assert (0.15, 4) in shown and (0.387, 8) not in shown

@@ -214,6 +214,16 @@ def test_the_interval_over_rows_is_that_of_the_fine_tuning(tmp_path):
     }  # fmt: skip
 
 
+def test_scores_of_a_metric_that_is_not_known_are_not_ranked(tmp_path):
+    for name, score in (("a", 1.0), ("b", 3.0), ("c", 2.0)):
+        finetuning(tmp_path, name, tmp_path / name, "/data/screening.csv", [score], "enrichment")
+    rows = report_table(tmp_path, "mine")
+    assert [row["model"][-1] for row in rows] == ["a", "b", "c"]
+    assert {row["group"].split("split ")[1] for row in rows} == {
+        "parts, in no order (this version does not have the metric)"
+    }
+
+
 def test_a_data_set_called_as_a_column_leaves_the_column_alone(tmp_path):
     model = pretraining(tmp_path, "m")
     pretraining(tmp_path, "mlm", objective="mlm")

@@ -99,6 +99,7 @@ def test_without_a_grid_there_is_one_cell_without_name():
         ({"learning_rate": 1e-5}, "learning_rate must be a list"),
         ({"learning_rate": ["fast"]}, "learning_rate has 'fast'; use float or null or int"),
         ({"learning_rate": [-1.0]}, "learning_rate is -1.0; it must be positive"),
+        ({"learning_rate": [1e-4, 2e-4, 1e-4]}, "learning_rate has 0.0001 2 times; give it once"),
         ({"layers": [0]}, "layers is 0; it must be at least 1"),
         ({"clip_norm": [-1.0]}, "clip_norm is -1.0; it must be at least 0"),
         ({"weight_decay": [float("nan")]}, "weight_decay is nan; it must be at least 0"),
@@ -158,6 +159,13 @@ def test_an_unfinished_run_with_other_settings_is_not_thrown_away(tmp_path):
         run_grid(tmp_path, Training(accuracy), cell, [0])
     cell = {"": replace(BASE, learning_rate=1e-3)}
     assert run_grid(tmp_path, Training(accuracy), cell, [0])["seeds"] == [0]
+
+
+def test_a_metric_whose_best_is_not_known_trains_nothing(tmp_path):
+    training = Training(accuracy, metric="distance")
+    with pytest.raises(InputError, match="no metric 'distance'"):
+        run_grid(tmp_path / "out", training, grid_cells(BASE, RATES), [0])
+    assert not training.calls and not (tmp_path / "out").exists()
 
 
 def test_finished_runs_with_other_settings_are_not_mixed_in(tmp_path):

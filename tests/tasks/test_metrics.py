@@ -7,12 +7,13 @@ import numpy as np
 import pytest
 from sklearn.metrics import f1_score, matthews_corrcoef
 
-from exlm.errors import Diverged
+from exlm.errors import Diverged, InputError
 from exlm.tasks.encoders.saved_task import SavedTask
 from exlm.tasks.labels.entities import entity_f1, has_entities, score_entities
-from exlm.tasks.labels.label_types import LABEL_TYPES
-from exlm.tasks.labels.metrics import METRICS, goodness, in_digits, summarise
-from exlm.tasks.labels.scores import metric_names, score_predictions
+from exlm.tasks.labels.label_types import LABEL_TYPES, Numbers
+from exlm.tasks.labels.metrics import Metric, in_digits, summarise
+from exlm.tasks.labels.scores import find_metric, goodness, metric_names, score_predictions
+from exlm.tasks.questions.answers import ANSWER_METRICS
 from exlm.tasks.tables.scoring import LabelledPredictions
 
 NAN = np.nan
@@ -161,10 +162,25 @@ def test_every_metric_is_reported_and_its_direction_holds(task_type, metric):
         labels[:, 0], good[:, 0] = [0, 1, 0, 1], [[0.9, 0.1], [0.1, 0.9]] * 2
     best = score_predictions(label_type, labels, good)[metric]
     worst = score_predictions(label_type, labels, 1 - good)[metric]
-    assert best < worst if METRICS[metric].is_error else best > worst
+    assert best < worst if find_metric(metric).is_error else best > worst
     assert goodness(best, metric) > goodness(worst, metric)
-    assert METRICS[metric].is_error or best == 1
+    assert find_metric(metric).is_error or best == 1
     assert metric in metric_names(label_type, None)
+
+
+def test_a_metric_of_a_new_label_type_needs_no_other_entry(monkeypatch):
+    class Distances(Numbers):
+        metrics = {"distance": Metric(lambda y, p: np.abs(y - p).sum(), is_error=True)}
+
+    with pytest.raises(InputError, match="no metric 'distance'; use one of entity_f1,"):
+        goodness(1.0, "distance")
+    monkeypatch.setitem(LABEL_TYPES, "distances", Distances())
+    assert goodness(1.0, "distance") > goodness(2.0, "distance")
+    assert not find_metric("distance").is_share
+
+
+def test_more_is_better_of_every_metric_of_answers():
+    assert all(goodness(2.0, metric) > goodness(1.0, metric) for metric in ANSWER_METRICS)
 
 
 def test_diverged_predictions_are_refused():
@@ -268,4 +284,4 @@ def test_metrics_of_one_name_say_the_same_of_their_scores():
     """Scores are read by the name of their metric alone."""
     for label_type in LABEL_TYPES.values():
         for name, metric in label_type.metrics.items():
-            assert replace(metric, score=METRICS[name].score) == METRICS[name]
+            assert replace(metric, function=find_metric(name).function) == find_metric(name)

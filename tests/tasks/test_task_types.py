@@ -22,7 +22,7 @@ from exlm.tasks.labels.label_types import LABEL_TYPES, Classes
 from exlm.tasks.predict import evaluate
 from exlm.tasks.rows.datasets import load_labelled
 from exlm.tasks.tables.predictions import Evaluation, Predictions
-from exlm.tasks.task import OTHER_TASK_TYPES, TaskType
+from exlm.tasks.task import OTHER_TASK_KINDS, TaskKind
 from tests.tasks.tiny_models import predicted, save_family
 
 
@@ -74,7 +74,7 @@ def test_one_line_makes_a_new_task_type_known_to_every_command(tmp_path, monkeyp
     task = TaskConfig(data, task_type="tagging")
     with pytest.raises(InputError, match="no task_type 'tagging'; use one of binary,"):
         finetune(out, str(model), task)
-    monkeypatch.setitem(OTHER_TASK_TYPES, "tagging", TaskType(Tagging, TagPredictor))
+    monkeypatch.setitem(OTHER_TASK_KINDS, "tagging", TaskKind(Tagging, TagPredictor))
     monkeypatch.setitem(OTHER_HEADS, "tagging", MODEL_FOR_TOKEN_CLASSIFICATION_MAPPING)
     report = finetune(out, str(model), task, FinetuneConfig(precision="fp32"), [0, 1])
     assert report["valid"]["accuracy"]["max"] == 0.6 and report["best_seed"] == 1

@@ -9,7 +9,7 @@ from tokenizers import Tokenizer
 from exlm.data.columns import in_one_line
 from exlm.data.tokenization import ALPHABETS, alphabet_name
 from exlm.storage.files import (
-    GRID_REPORT,
+    GRID_RESULTS,
     MODEL_CARD,
     RUN_RESULT,
     read_log,
@@ -50,7 +50,7 @@ def run_facts(directory: Path, result: dict[str, Any] | None = None) -> str:
         recipe=recipe,
         result=result,
         # of all seeds, or of one
-        report=read_or_empty(directory / GRID_REPORT) or result,
+        results=read_or_empty(directory / GRID_RESULTS) or result,
         saved_task=_task_entries(config),
         alphabet=ALPHABETS[alphabet].texts if alphabet else None,
         weights_sha256=files.get("model.safetensors", {}).get("sha256"),
@@ -88,7 +88,7 @@ def write_card(directory: Path, result: dict[str, Any] | None = None) -> None:
         loader=f"AutoModel{head_name}",
         pipeline=PIPELINES.get(head_name, "fill-mask"),
         facts=run_facts(directory, result),
-        seeds=read_or_empty(directory / GRID_REPORT).get("seeds", []),
+        seeds=read_or_empty(directory / GRID_RESULTS).get("seeds", []),
     )
     write_text(directory / MODEL_CARD, text)
 

@@ -110,7 +110,7 @@ def build_case(
     tokenizer: PreTrainedTokenizerFast,
     text: str,
     options: FillOptions | None = None,
-    words: int = TOP_TOKENS,
+    token_count: int = TOP_TOKENS,
 ) -> Case:
     """Collects what the model says about one text in one pass, in a form that JSON can store.
 
@@ -125,7 +125,7 @@ def build_case(
         - molecules: whether the text is a SMILES.
         - segments: the text as a list of [string, mask or None], with masks numbered from 0.
         - states: for each state, in the order of the lattice, its mask (-1 for BOS, M for EOS),
-          weight and as many of its most probable tokens as the argument `words` says.
+          weight and, as `words`, its `token_count` most probable tokens.
         - edges: [u, v, probability] for every link between states, whatever tokens and paths the
           options allow. `mlm` and `ctc` have none.
         - fillings: as in `fill`, and segments, the path from BOS to EOS (the best one, but of a
@@ -142,7 +142,7 @@ def build_case(
         filled = filler.fill_graph(filled, masked_text, graph)
     if filled.problem is not None:
         raise InputError(f"the text cannot be filled: {filled.problem}")
-    states = filler.describe_states(graph, words)
+    states = filler.describe_states(graph, token_count)
     for state, target in zip(states, graph.target_of_state.tolist(), strict=True):
         state["mask"] = target - 1
     # the first state emits BOS and the last one EOS, never another token

@@ -199,9 +199,9 @@ def allowed_tokens(
     allow = _tokens_named(options.allow, "allow", tokenizer, usable, atoms)
     forbid = _tokens_named(options.forbid, "forbid", tokenizer, usable, atoms)
     # atoms and other tokens are limited apart, each if any of them is named
-    for group in (set(atoms), set(vocabulary) - set(atoms)):
-        if allow & group:
-            usable -= group - allow
+    for kind in (set(atoms), set(vocabulary) - set(atoms)):
+        if allow & kind:
+            usable -= kind - allow
     usable -= forbid
     fillable = usable & set(atoms) if atoms else usable
     if not fillable:

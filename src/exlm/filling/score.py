@@ -175,30 +175,31 @@ def score_mutants(
     if not rows_of_text:
         return scores, problems
     masked_texts = tokenize(network, tokenizer, list(rows_of_text))
-    groups = list(rows_of_text.values())
-    for masked_text, rows in zip(masked_texts, groups, strict=True):
+    rows_by_text = list(rows_of_text.values())
+    for masked_text, rows in zip(masked_texts, rows_by_text, strict=True):
         for row in rows:
             problems[row] = masked_text.problem or ""
     for number, graph in graphs_of_texts(network, tokenizer, masked_texts):
-        tokens = []
-        for mutant in [mutants[row] for row in groups[number]]:
+        rows = rows_by_text[number]
+        token_ids = []
+        for mutant in [mutants[row] for row in rows]:
             new = list(mutant.changes.values())
             old = [mutant.wild[place] for place in mutant.changes]
-            tokens.append([*map(tokenizer.convert_tokens_to_ids, (new, old))])
-        scores[groups[number]] = log_odds(graph, torch.tensor(tokens))
+            token_ids.append([*map(tokenizer.convert_tokens_to_ids, (new, old))])
+        scores[rows] = log_odds(graph, torch.tensor(token_ids))
     return scores, problems
 
 
-def log_odds(graph: Graph, tokens: Tensor) -> np.ndarray:
-    """Both scores [rows, 2] of `tokens` [rows, 2, masks], those of the mutants and of the wild
-    types at the masks. The first sums over all paths; the second only over those with one state
-    in every mask, as `exlm fill` does in one pass."""
-    masks = tokens.shape[2]
+def log_odds(graph: Graph, token_ids: Tensor) -> np.ndarray:
+    """Both scores [rows, 2] of `token_ids` [rows, 2, masks], the tokens of the mutants and those of
+    the wild types at the masks. The first sums over all paths; the second only over those with one
+    state in every mask, as `exlm fill` does in one pass."""
+    masks = token_ids.shape[2]
     # [masks, V]
     marginals = graph_search.marginals(graph).log()
-    singly = marginals[torch.arange(masks), tokens].sum(-1)
+    singly = marginals[torch.arange(masks), token_ids].sum(-1)
     jointly = graph_search.log_probability(
-        graph_search.with_one_per_mask(graph), tokens.flatten(0, 1)
+        graph_search.with_one_per_mask(graph), token_ids.flatten(0, 1)
     )
     mutant, wild = torch.stack([singly, jointly.view_as(singly)]).unbind(-1)
     return (mutant - wild).T.numpy()

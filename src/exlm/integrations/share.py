@@ -8,7 +8,7 @@ from typing import Any
 from exlm.data.columns import listed
 from exlm.errors import InputError
 from exlm.storage.files import (
-    GRID_REPORT,
+    GRID_RESULTS,
     MODEL_CARD,
     read_or_empty,
     without_folders,
@@ -43,9 +43,9 @@ def share(model: str, directory: str) -> Path:
         )
     folders = {source, *seeds}
     files = {file for folder in folders for file in _files_of_model(folder)}
-    if (source / GRID_REPORT).is_file():
-        files.add(source / GRID_REPORT)
-        if problem := find_change(source / GRID_REPORT):
+    if (source / GRID_RESULTS).is_file():
+        files.add(source / GRID_RESULTS)
+        if problem := find_change(source / GRID_RESULTS):
             raise InputError(f"{source}: {problem}; restore it or train again")
     to_copy = {path for file in files for path in (file, *file.parents)}
     others = [path for path in source.rglob("*") if path.parent in to_copy and path not in to_copy]
@@ -57,8 +57,8 @@ def share(model: str, directory: str) -> Path:
             shutil.copyfile(file, target)
         for folder in folders:
             forget_removed(copy / folder.relative_to(source))
-        if (copy / GRID_REPORT).is_file():
-            finish_run(copy, GRID_REPORT, _without_folders(read_or_empty(copy / GRID_REPORT)))
+        if (copy / GRID_RESULTS).is_file():
+            finish_run(copy, GRID_RESULTS, _without_folders(read_or_empty(copy / GRID_RESULTS)))
     size = sum(file.stat().st_size for file in files) / 1e6
     copied = sorted({file.name for file in files})
     print(f"{directory}: {size:.1f} MB, models: {len(folders)}, files: {', '.join(copied)}")

@@ -19,7 +19,7 @@ from exlm.paper.measurements import MEASUREMENTS, measure_run
 from exlm.pretrain.batches import check_positions
 from exlm.pretrain.run import pretrain
 from exlm.pretrain.settings import ArchitectureConfig, DataConfig, PriorSchedule
-from exlm.storage.files import GRID_REPORT, RUN_RESULT, read_or_empty, write_yaml
+from exlm.storage.files import GRID_RESULTS, RUN_RESULT, read_or_empty, write_yaml
 from exlm.storage.tokenizers import load_tokenizer
 from exlm.tasks.config import FinetuneConfig, TaskConfig
 from exlm.tasks.finetune import finetune
@@ -36,11 +36,11 @@ class Space:
     """The settings that the experiments vary.
 
     Attributes:
-        mask_ratios: mask ratios p of the Repeated MLM grid (its rows).
-        repeats: repetitions r of the grid (its columns).
+        mask_ratios: mask ratios p of Repeated MLM.
+        repeats: repetitions r of Repeated MLM, each with every mask ratio.
         smallest: pairs with corrupted semantics p^r below this are left out, as the paper found
             them unstable.
-        cells: if given, these pairs (mask ratio, repetitions) are the grid.
+        cells: if given, only these pairs (mask ratio, repetitions).
         states: numbers of states k of the sweep.
         sweep_mask_ratios: mask ratios of the sweep.
         plus_plus: updates of MLM++ for each of ExLM's, as 2.0 in the paper; where absent, as many
@@ -57,7 +57,7 @@ class Space:
     def __post_init__(self) -> None:
         check_at_least(self, plus_plus=1)
 
-    def grid(self) -> list[tuple[float, int]]:
+    def repeated_pairs(self) -> list[tuple[float, int]]:
         """The pairs (p, r) of the Repeated MLM experiment, the cheapest first."""
         all_pairs = itertools.product(self.mask_ratios, self.repeats)
         pairs = self.cells or [(p, r) for p, r in all_pairs if p**r >= self.smallest]
@@ -77,10 +77,10 @@ def analyze(experiment: Experiment, own_processes: bool = True, **options: Any) 
     interruption.
 
     Args:
-        experiment: `repeated-mlm` (grid of mask ratios and repetitions), `ablations` (ExLM without
-            some of its parts, the MLM, and MLM++: an MLM with so many updates that they cost as
-            much as ExLM's), `sweep` (numbers of states and mask ratios), `entropy` (models of grid
-            and sweep, not fine-tuned), or `efficiency` (step cost).
+        experiment: `repeated-mlm` (mask ratios and repetitions), `ablations` (ExLM without some of
+            its parts, the MLM, and MLM++: an MLM with so many updates that they cost as much as
+            ExLM's), `sweep` (numbers of states and mask ratios), `entropy` (the models of
+            `repeated-mlm` and `sweep`, not fine-tuned), or `efficiency` (step cost).
         own_processes: a new process for each training; without it memory grows and updates become
             slower.
         options: the settings of `Study`."""
@@ -198,7 +198,7 @@ class Study:
             add(p, "-sparse", objective="exlm", dag="sparse")
             add(p, "-plus-plus", train=replace(self.train, steps=steps), objective="mlm")
         if experiment in ("repeated-mlm", "entropy"):  # sections 3 and 3.3
-            for p, r in self.space.grid():
+            for p, r in self.space.repeated_pairs():
                 add(p, repeat=r, objective="mlm")
         if experiment in ("sweep", "entropy"):  # section 5.3
             for p in self.space.sweep_mask_ratios:
@@ -244,7 +244,7 @@ class Study:
                 tune = partial(
                     finetune, str(output), str(run_dir), config.task, config.train, self.seeds
                 )
-                result = output / GRID_REPORT
+                result = output / GRID_RESULTS
                 jobs.append(Job(f"fine-tuning on {task}", result, tune, run_dir / RUN_RESULT))
         return jobs
 

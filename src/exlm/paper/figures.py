@@ -40,45 +40,45 @@ def _figure(name: str, group: RunGroup, plot: Figure) -> Drawing:
 @with_style
 def repeated_figures(group: RunGroup) -> list[Drawing]:
     """The figures of Repeated MLM: heat maps by p and r, and training curves."""
-    grid = group.grid()
+    models = group.repeated_mlms()
     panels = {}
     for quantity in (*group.tasks, "evaluation/accuracy", "corruption/mean", "entropy/mean"):
-        means = group.means.by_model(grid, quantity)
+        means = group.means.by_model(models, quantity)
         if means:
             panels[title(quantity)] = means
-    labels = {model: f"r = {model.r}" for model in grid if model in group.models}
+    labels = {model: f"r = {model.r}" for model in models if model in group.models}
     shown = ["loss", "accuracy", "perplexity"]
     curves = _training_curves("repeated-curves", group, labels, shown)
     if not panels:
         return curves
     across = min(len(panels), 3)
     down = math.ceil(len(panels) / across)
-    height = 0.72 * len({model.p for model in grid}) + 0.95
+    height = 0.72 * len({model.p for model in models}) + 0.95
     plot = Figure(figsize=(4.0 * across, height * down))
     for number, (heading, means) in enumerate(panels.items(), 1):
         axis = plot.add_subplot(down, across, number)
         axis.set_title(heading)
-        _heat_map(axis, grid, means, DIGITS.get(heading, 1))
+        _heat_map(axis, models, means, DIGITS.get(heading, 1))
     return [_figure("repeated-mlm", group, plot), *curves]
 
 
 def _heat_map(
     axis: Axes,
-    grid: Sequence[Model],
+    models: Sequence[Model],
     means: Mapping[Model, tuple[float, float | None]],
     digits: int,
 ) -> None:
     """Draws one heat map. A grey square with a dash was not run. An empty grey square is left out,
     since its pʳ is almost 0."""
-    ratios = sorted({model.p for model in grid})
-    repeats = sorted({model.r for model in grid})
+    ratios = sorted({model.p for model in models})
+    repeats = sorted({model.r for model in models})
     values = np.full((len(ratios), len(repeats)), np.nan)
     for model in means:
         values[ratios.index(model.p), repeats.index(model.r)] = means[model][0]
     # Pale colours leave the numbers readable.
     axis.pcolormesh(values, cmap="YlGnBu", alpha=0.5, edgecolor="white", linewidth=1.5)
     axis.set_facecolor("#e3e6e9")
-    for model in grid:
+    for model in models:
         x = repeats.index(model.r) + 0.5
         y = ratios.index(model.p) + 0.5
         mean, spread = means.get(model, (None, None))

@@ -13,7 +13,7 @@ from exlm.paper.display import METHODS, MLMS, Model
 from exlm.paper.means import Means
 from exlm.paper.pretrainings import USUAL_VALUES, Numbers, Pretraining
 from exlm.paper.runs import Runs, StepCost
-from exlm.paper.task_results import TaskResult
+from exlm.paper.task_trainings import TaskTraining
 from exlm.tasks.rows.datasets import GLUE, MOLECULENET
 
 TASKS = (*GLUE, "squad2", *MOLECULENET)  # in the paper's order
@@ -35,7 +35,7 @@ class RunGroup:
         base_states: the k of the ablations."""
 
     def __init__(
-        self, label: str, runs: Sequence[Pretraining], finetunings: Iterable[TaskResult]
+        self, label: str, runs: Sequence[Pretraining], finetunings: Iterable[TaskTraining]
     ) -> None:
         self.label = label
         self.runs = runs
@@ -77,7 +77,7 @@ class RunGroup:
         ratios = {model.p for model in self.select("exlm")}
         return [model for model in self.select("mlm", "exlm") if model.p in ratios]
 
-    def grid(self) -> list[Model]:
+    def repeated_mlms(self) -> list[Model]:
         """The models of Repeated MLM, for the paper's p and r and ours. It is empty if no run
         repeated its tokens."""
         models = {model for model in self.models if model.method == "mlm"}
@@ -85,7 +85,8 @@ class RunGroup:
             return []
         ratios = [*Space().mask_ratios, *(model.p for model in models)]
         repeats = [*Space().repeats, *(model.r for model in models)]
-        return sorted(models | {Model("mlm", 1, p, r) for p, r in Space(ratios, repeats).grid()})
+        pairs = Space(ratios, repeats).repeated_pairs()
+        return sorted(models | {Model("mlm", 1, p, r) for p, r in pairs})
 
 
 def _base_ratio(models: Iterable[Model]) -> float:
@@ -103,15 +104,15 @@ def _base_states(models: Iterable[Model]) -> int:
 
 
 def _compared_finetunings(
-    runs: Iterable[Pretraining], finetunings: Iterable[TaskResult]
-) -> list[TaskResult]:
+    runs: Iterable[Pretraining], finetunings: Iterable[TaskTraining]
+) -> list[TaskTraining]:
     """One fine-tuning of each run and task, of those with the task's most frequent settings."""
     ids = {run.id for run in runs}
     by_task = defaultdict(list)
     for tuning in finetunings:
         if tuning.pretraining in ids:
             by_task[tuning.task].append(tuning)
-    compared: dict[tuple[str | None, str], TaskResult] = {}
+    compared: dict[tuple[str | None, str], TaskTraining] = {}
     for task, tunings in by_task.items():
         usual = mode(tuning.comparison for tuning in tunings)
         for tuning in tunings:

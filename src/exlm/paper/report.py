@@ -1,12 +1,12 @@
 """The command `exlm report`: all fine-tunings beside their baselines; and if there are runs of the
 paper's experiments, its tables and figures, beside the paper's numbers.
 
-`find_runs` (runs.py) reads all runs: a `Pretraining` (pretrainings.py) of each pre-trained model,
-and a `TaskResult` (task_results.py) of each fine-tuning or baseline. `group_runs` (groups.py) puts
-runs that can be compared into groups. In a group, runs belong to a `Model` (display.py), by what
-the experiments vary; `Means` (means.py) has its numbers as means over seeds. Of these, tables.py
-makes tables, and comparisons.py those that decide; figures.py draws figures, and page.py writes all
-of it."""
+1. `find_runs` (runs.py) reads all runs: a `Pretraining` (pretrainings.py) of each pre-trained
+   model, and a `TaskTraining` (task_trainings.py) of each fine-tuning or baseline.
+2. `group_runs` (groups.py) puts runs that can be compared into groups. In a group, runs with the
+   same `Model` (display.py) differ in their seeds alone, and `Means` (means.py) has their means.
+3. tables.py makes tables of these, comparisons.py the tables that decide, figures.py figures.
+4. Here they are put into sections, which `write_report` (page.py) writes."""
 
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
@@ -21,7 +21,7 @@ from exlm.paper.figures import cost_curves, entropy_bars, repeated_figures, swee
 from exlm.paper.groups import RunGroup, group_runs
 from exlm.paper.page import Drawing, Section, Table, write_report
 from exlm.paper.runs import DAMAGED, Runs, find_runs
-from exlm.paper.task_results import TaskResult
+from exlm.paper.task_trainings import TaskTraining
 
 EXPLORE = (
     'exlm explore "RUN" "This is [MASK], and I\'m very [MASK] to see this." --output "RUN/case.svg"'
@@ -158,7 +158,7 @@ def _main_section(name: str, groups: Sequence[RunGroup], runs: Runs) -> Section:
     return _section(name, [table], start, missing)
 
 
-def _data_and_rows(runs: Iterable[TaskResult]) -> set[tuple[str, Any]]:
+def _data_and_rows(runs: Iterable[TaskTraining]) -> set[tuple[str, Any]]:
     """What runs scored, in two ways: their headings with their data, and with the rows of these."""
     return {(run.heading, scored) for run in runs for scored in (run.data, run.rows_sha256)}
 

@@ -11,13 +11,13 @@ from exlm.errors import InputError
 from exlm.paper.display import METHODS, Row, percent
 from exlm.paper.measurements import MEASUREMENTS
 from exlm.paper.pretrainings import Json, Pretraining, device_of, held_out_numbers, weight_hash
-from exlm.paper.task_results import TaskResult
-from exlm.storage.files import GRID_REPORT, RUN_RESULT
+from exlm.paper.task_trainings import TaskTraining
+from exlm.storage.files import GRID_RESULTS, RUN_RESULT
 from exlm.storage.manifest import MANIFEST, find_change
 
 DAMAGED = "damaged"
 Content = TypeVar("Content")
-Run = TypeVar("Run", Pretraining, TaskResult)
+Run = TypeVar("Run", Pretraining, TaskTraining)
 
 
 @dataclass(frozen=True)
@@ -44,8 +44,8 @@ class Runs:
             out."""
 
     pretrainings: list[Pretraining]
-    finetunings: list[TaskResult]
-    baselines: list[TaskResult]
+    finetunings: list[TaskTraining]
+    baselines: list[TaskTraining]
     costs: list[StepCost]
     left_out: list[Row]
 
@@ -60,7 +60,7 @@ def find_runs(roots: list[str]) -> Runs:
         for path, _, _ in os.walk(root):
             folders.setdefault(Path(path).resolve(), Path(path))
     pretrainings = []
-    task_results = []
+    task_trainings = []
     costs = []
     left_out: list[Row] = []
     for folder in sorted(folders.values()):
@@ -69,24 +69,24 @@ def find_runs(roots: list[str]) -> Runs:
             pretraining.numbers |= _read(folder / MEASUREMENTS, held_out_numbers, left_out) or {}
             pretraining.weights = _read(folder / MANIFEST, weight_hash, left_out)
             pretrainings.append(pretraining)
-        task_result = _read(folder / GRID_REPORT, TaskResult, left_out)
+        task_training = _read(folder / GRID_RESULTS, TaskTraining.read, left_out)
         # Without labels there is no score.
-        if task_result and task_result.task and task_result.scores:
-            task_results.append(task_result)
+        if task_training and task_training.task and task_training.scores:
+            task_trainings.append(task_training)
         cost = _read(folder / "efficiency.json", _step_cost, left_out)
         if cost:
             costs.append(cost)
-    if not (pretrainings or task_results or costs):
+    if not (pretrainings or task_trainings or costs):
         raise InputError(
             f"there is no finished run in {', '.join(roots)} ({len(left_out)} left out); "
             "give outputs of exlm pretrain, finetune or analyze"
         )
     pretrainings = _without_repeated(pretrainings, left_out)
-    task_results = _without_repeated(task_results, left_out)
-    for task_result in task_results:
-        task_result.pretraining = _pretraining_of(task_result, pretrainings)
-    finetunings = [result for result in task_results if not result.is_baseline]
-    baselines = [result for result in task_results if result.is_baseline]
+    task_trainings = _without_repeated(task_trainings, left_out)
+    for task_training in task_trainings:
+        task_training.pretraining = _pretraining_of(task_training, pretrainings)
+    finetunings = [training for training in task_trainings if not training.is_baseline]
+    baselines = [training for training in task_trainings if training.is_baseline]
     return Runs(pretrainings, finetunings, baselines, costs, left_out)
 
 
@@ -154,7 +154,7 @@ def _without_repeated(runs: Sequence[Run], left_out: list[Row]) -> list[Run]:
     return list(by_id.values())
 
 
-def _pretraining_of(result: TaskResult, pretrainings: Sequence[Pretraining]) -> str | None:
+def _pretraining_of(result: TaskTraining, pretrainings: Sequence[Pretraining]) -> str | None:
     """The id of the pre-training that a fine-tuning started from: that with the same weights or, if
     weights are not known, at the same path. None of random weights."""
     if result.model_path is None:

@@ -28,15 +28,14 @@ from exlm.paper.means import Means, spread
 from exlm.paper.page import SPREAD, Table
 from exlm.paper.pretrainings import Pretraining
 from exlm.paper.runs import Runs, StepCost
-from exlm.paper.task_results import TaskResult
-from exlm.tasks.labels.metrics import goodness
+from exlm.paper.task_trainings import TaskTraining
 
 
 def as_table(
     name: str,
     rows: Sequence[Row],
     columns: Sequence[str] = (),
-    scored: Iterable[TaskResult] = (),
+    scored: Iterable[TaskTraining] = (),
     **phrases: str | int,
 ) -> Table:
     """A table with its title and caption, in which `phrases` are filled in. The caption names the
@@ -83,7 +82,7 @@ def mean_entries(model: Model, columns: Mapping[str, Sequence[str]], means: Mean
     return row
 
 
-def _seed_counts(scored: Iterable[TaskResult]) -> str:
+def _seed_counts(scored: Iterable[TaskTraining]) -> str:
     """The numbers of fine-tuning seeds, such as `3–5`."""
     return "–".join(map(str, sorted({len(run.seeds) for run in scored})))
 
@@ -94,7 +93,7 @@ def main_models(group: RunGroup) -> list[Model]:
     return [model for model in models if model.p == group.base_ratio]
 
 
-def main_table(name: str, groups: Sequence[RunGroup], baselines: Sequence[TaskResult]) -> Table:
+def main_table(name: str, groups: Sequence[RunGroup], baselines: Sequence[TaskTraining]) -> Table:
     """Other systems, then the paper's own, then ours by group, then baselines."""
     main = MAIN_TABLES[name]
     center = median if main["of_medians"] else fmean
@@ -191,7 +190,7 @@ def _in_order(models: Iterable[Model]) -> list[Model]:
 
 # By experiment, the models that stand in its table
 EXPERIMENT_MODELS: dict[str, Callable[[RunGroup], list[Model]]] = {
-    "repeated-mlm": RunGroup.grid,
+    "repeated-mlm": RunGroup.repeated_mlms,
     "ablations": _ablation_models,
     "sweep": _sweep_models,
     "entropy": _entropy_models,
@@ -217,7 +216,7 @@ def ranking_table(runs: Runs) -> Table:
     rows: list[Row] = []
     for heading, same_rows in _by_heading([*runs.finetunings, *runs.baselines]):
         differs = pd.DataFrame([run.options for run in same_rows]).nunique() > 1
-        for run in sorted(same_rows, key=lambda run: -goodness(run.mean, run.metric)):
+        for run in sorted(same_rows, key=lambda run: -run.goodness):
             options = [name for name, value in run.options.items() if value and differs[name]]
             row = {
                 "group": heading,
@@ -235,20 +234,22 @@ def ranking_table(runs: Runs) -> Table:
     return as_table("mine", rows)
 
 
-def _by_heading(scored: Sequence[TaskResult]) -> list[tuple[str, list[TaskResult]]]:
+def _by_heading(scored: Sequence[TaskTraining]) -> list[tuple[str, list[TaskTraining]]]:
     """The runs that scored the same rows, by a heading that says what these are."""
     if not scored:
         return []
-    runs = pd.DataFrame([vars(run) for run in scored])
-    data = runs["data"].map(lambda data: " ".join(checksum[:8] for checksum in data))
+    heading = pd.Series([run.heading for run in scored])
+    rows_sha256 = pd.Series([run.rows_sha256 for run in scored])
+    rows_scored = pd.Series([run.rows_scored for run in scored])
+    data = pd.Series([" ".join(checksum[:8] for checksum in run.data) for run in scored])
     # Files with other rows elsewhere are compared, too, if the same rows were scored.
-    data = data.groupby([runs["heading"], runs["rows_sha256"]]).transform("min")
+    data = data.groupby([heading, rows_sha256]).transform("min")
     data = ", data " + data + " (not compared with other files or formats)"
     # Where other data or other rows were scored under a heading, it names these, too.
-    for ending in (data, ", rows scored: " + runs["rows_scored"]):
-        is_ambiguous = ending.groupby(runs["heading"]).transform("nunique") > 1
-        runs["heading"] += ending.where(is_ambiguous, "")
-    by_heading = sorted(runs.groupby("heading").indices.items())
+    for ending in (data, ", rows scored: " + rows_scored):
+        is_ambiguous = ending.groupby(heading).transform("nunique") > 1
+        heading += ending.where(is_ambiguous, "")
+    by_heading = sorted(heading.groupby(heading).indices.items())
     return [(str(heading), [scored[i] for i in places]) for heading, places in by_heading]
 
 
@@ -285,9 +286,9 @@ def runs_table(groups: Sequence[RunGroup], runs: Runs) -> Table:
     return as_table("runs", list(rows.values()))
 
 
-def _run_row(group: str, kind: str, what: str, run: Pretraining | TaskResult) -> Row:
+def _run_row(group: str, kind: str, what: str, run: Pretraining | TaskTraining) -> Row:
     """The row of any run; the caller fills in what only a pre-training has."""
-    rows, files = (run.split, run.files) if isinstance(run, TaskResult) else ("", "")
+    rows, files = (run.split, run.files) if isinstance(run, TaskTraining) else ("", "")
     return {
         "group": group,
         "run": run.id,

@@ -22,7 +22,7 @@ from exlm.pretrain.settings import ArchitectureConfig, DataConfig, Recipe
 from exlm.pretrain.start import start_hash, take_weights
 from exlm.randomness import RANDOM_NUMBERS_VERSION
 from exlm.storage.files import (
-    GRID_REPORT,
+    GRID_RESULTS,
     RUN_RESULT,
     read_log,
     read_or_empty,
@@ -119,7 +119,7 @@ def pretrain(
 
 def _check_output(directory: Path) -> None:
     """InputError if a fine-tuning would be overwritten."""
-    if (directory / GRID_REPORT).exists() or "task" in read_or_empty(directory / "config.json"):
+    if (directory / GRID_RESULTS).exists() or "task" in read_or_empty(directory / "config.json"):
         raise InputError(
             f"{directory} holds a fine-tuning, which would be overwritten; choose another output"
         )

@@ -16,7 +16,7 @@ from exlm.errors import InputError
 
 RUN_RESULT = "result.json"  # of one training: a pre-training, or a seed of a fine-tuning
 MODEL_CARD = "README.md"
-GRID_REPORT = "results.json"  # of a fine-tuning or a baseline with all its seeds
+GRID_RESULTS = "results.json"  # of a fine-tuning or a baseline with all its seeds
 
 
 def sha256(path: Path) -> str:

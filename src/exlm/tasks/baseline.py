@@ -5,7 +5,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -19,14 +19,15 @@ from exlm.tasks.config import TaskConfig
 from exlm.tasks.encoders.saved_task import ModelTexts
 from exlm.tasks.grid import DEFAULT_SEEDS, Grid
 from exlm.tasks.labels.label_types import LABEL_TYPES
-from exlm.tasks.results import GridReport, RunResult
+from exlm.tasks.results import GridResults, SeedResult
 from exlm.tasks.rows.datasets import load_labelled, resolve
 from exlm.tasks.rows.hashes import split_hash
+from exlm.tasks.rows.splits import RowSplit
 from exlm.tasks.rows.table import TextTable
 from exlm.tasks.tables.seed_results import write_results
 from exlm.tasks.tables.table_config import TableConfig, infer_settings
 from exlm.tasks.tables.table_task import TableTask
-from exlm.tasks.task import TABLE_TYPE, find_task_type
+from exlm.tasks.task import TABLE_KIND, find_task_kind
 
 
 def baseline(
@@ -36,7 +37,7 @@ def baseline(
     task: TaskConfig = TaskConfig(""),
     seeds: list[int] | None = None,
     epochs: int | None = None,
-) -> GridReport:
+) -> GridResults:
     """Trains a baseline once per seed, with the data, splits and metrics of `exlm finetune`.
 
     The files are the same, too, but for the model: a baseline keeps the rows that it learned from,
@@ -60,37 +61,43 @@ def baseline(
     Returns the content of `results.json`, as `exlm finetune` does."""
     if name not in BASELINES:
         raise InputError(f"there is no baseline {name!r}; use one of {', '.join(BASELINES)}")
-    packages = BASELINES[name].packages
-    if epochs is not None and (epochs < 1 or not packages):
+    program_packages = BASELINES[name].packages
+    if epochs is not None and (epochs < 1 or not program_packages):
         raise InputError(
             f"epochs is {epochs}; give at least 1, and only to chemprop or attentivefp"
         )
     resolved_task, _ = resolve(replace(task, dataset=dataset))
     baseline_task = read_baseline_task(name, resolved_task)
-    if packages:  # installed before anything is written
-        environment(packages)
-    else:
-        packages = (f"rdkit=={version('rdkit')}", f"scikit-learn=={version('scikit-learn')}")
-    hyper = {**BASELINES[name].settings, "packages": packages}
+    if program_packages:
+        environment(program_packages)  # installed before anything is written
+    hyper: dict[str, Any] = {
+        **BASELINES[name].settings,
+        "packages": program_packages or own_packages(),
+    }
     if epochs is not None:
         hyper["epochs"] = epochs
     data_name = Path(dataset).name.split(".")[0].lower()
     directory = Path(output or f"runs/baselines/{name}/{data_name}")
     recipe = {"name": name, "dataset": dataset, "output": output, "task": task, "epochs": epochs}
-    runs = Grid(
+    grid = Grid(
         directory=directory,
         task=baseline_task,
         hyper_by_cell={"": hyper},
         seeds=DEFAULT_SEEDS if seeds is None else seeds,
         model_identity={"baseline": name},
     )
-    return runs.run(recipe)
+    return grid.run(recipe)
+
+
+def own_packages() -> tuple[str, ...]:
+    """The packages of this environment that make the predictions of a baseline."""
+    return f"rdkit=={version('rdkit')}", f"scikit-learn=={version('scikit-learn')}"
 
 
 def read_baseline_task(name: str, config: TaskConfig) -> "BaselineTask":
     """The labelled table of a config, read for a baseline. InputError if it cannot learn from
     such a table."""
-    is_table = find_task_type(config.task_type) is TABLE_TYPE
+    is_table = find_task_kind(config.task_type) is TABLE_KIND
     if not is_table or (config.task_type and LABEL_TYPES[config.task_type].of_units):
         raise InputError(
             f"{config.task_type} has no baseline; use a table with labels for each row as a whole"
@@ -99,10 +106,10 @@ def read_baseline_task(name: str, config: TaskConfig) -> "BaselineTask":
     table_config = infer_settings(config, table, ModelTexts())
     molecules = table_config.molecules
     if molecules != BASELINES[name].molecules:
-        fitting = [key for key, entry in BASELINES.items() if entry.molecules == molecules]
+        readers = [key for key, entry in BASELINES.items() if entry.molecules == molecules]
         raise InputError(
             f"{config.dataset} has {'molecules' if molecules else 'text'}, which {name} does "
-            f"not read; use {', '.join(fitting)}, or set task.molecules"
+            f"not read; use {', '.join(readers)}, or set task.molecules"
         )
     if molecules and table.pairs is not None:
         raise InputError(
@@ -124,6 +131,13 @@ def read_baseline_task(name: str, config: TaskConfig) -> "BaselineTask":
     )
 
 
+class BaselineFit(NamedTuple):
+    """What a fit gave."""
+
+    predictions: np.ndarray  # [rows, classes or labels]
+    seconds: float  # how long it took
+
+
 class BaselineTask(TableTask):
     """A labelled table that the baseline `name` learns."""
 
@@ -137,35 +151,47 @@ class BaselineTask(TableTask):
     ) -> None:
         super().__init__(config, table, rows_to_split, spelling)
         self.name = name
-        # predictions and the seconds that they took, by the split and, if it is random, the seed
-        self.fitted: dict[tuple[str, int | None], tuple[np.ndarray, float]] = {}
+        # what fits gave, by what decides it: the split and, if the baseline is random, the seed
+        self._fits: dict[tuple[str, int | None], BaselineFit] = {}
 
-    def train_seed(self, run_dir: Path, hyper: dict[str, Any], seed: int) -> RunResult:
-        """Trains with one seed. A baseline that is not random is not fitted again to a split that
-        another seed had, too."""
-        split = self.split_of(seed)
+    def train_seed(self, run_dir: Path, hyper: dict[str, Any], seed: int) -> SeedResult:
+        """Fits the baseline with one seed, and writes its predictions and what it learned from."""
         run_dir.mkdir(parents=True, exist_ok=True)
-        table = self.table
-        spelling = Spelling(self.config.molecules, self.config.standardize)
-        # Other rows, and their labels, are not shown to the baseline.
+        split = self.split_of(seed)
+        seed_baseline = self._baseline_of_seed(split, seed, hyper.get("epochs"))
+        fit = self._fit_once(seed_baseline, split, run_dir / "program.log")
+        seed_baseline.write(run_dir)
+        results = write_results(self, split, seed_baseline.task, fit.predictions, run_dir)
+        return {"seconds": fit.seconds, **results}
+
+    def _baseline_of_seed(self, split: RowSplit, seed: int, epochs: int | None) -> SavedBaseline:
+        """The baseline of a seed, with the rows of train and valid. Others are not shown to it."""
         rows = np.sort(np.concatenate([split["train"], split["valid"]]))
-        saved = SavedBaseline(
+        spelling = Spelling(self.config.molecules, self.config.standardize)
+        texts = [spelling.as_read(self.table.texts[row]) for row in rows]
+        pairs = None
+        if self.table.pairs:
+            pairs = [self.table.pairs[row] for row in rows]
+        return SavedBaseline(
             name=self.name,
             task=self.saved_task(split["train"]),
             metric=self.metric,
             seed=seed,
-            epochs=hyper.get("epochs"),
-            texts=[spelling.as_read(table.texts[row]) for row in rows],
-            pairs=[table.pairs[row] for row in rows] if table.pairs else None,
-            labels=table.labels[rows],
+            epochs=epochs,
+            texts=texts,
+            pairs=pairs,
+            labels=self.table.labels[rows],
             train=np.searchsorted(rows, split["train"]),
             valid=np.searchsorted(rows, split["valid"]),
         )
-        decisive = (split_hash(split), seed if BASELINES[self.name].is_random else None)
-        if decisive not in self.fitted:
+
+    def _fit_once(self, seed_baseline: SavedBaseline, split: RowSplit, log: Path) -> BaselineFit:
+        """The predictions for all rows. A baseline that is not random is not fitted again to a
+        split that another seed had, too."""
+        seed = seed_baseline.seed if BASELINES[self.name].is_random else None
+        key = (split_hash(split), seed)
+        if key not in self._fits:
             start = time.monotonic()
-            predictions = saved.predict(table, run_dir / "program.log")
-            self.fitted[decisive] = (predictions, round(time.monotonic() - start, 3))
-        saved.write(run_dir)
-        predictions, seconds = self.fitted[decisive]
-        return {"seconds": seconds, **write_results(self, split, saved.task, predictions, run_dir)}
+            predictions = seed_baseline.predict(self.table, log)
+            self._fits[key] = BaselineFit(predictions, round(time.monotonic() - start, 3))
+        return self._fits[key]

@@ -162,8 +162,9 @@ class FinetuneConfig:
 
 
 def grid_cells(hyper: FinetuneConfig, grid: dict[str, list[Any]]) -> dict[str, FinetuneConfig]:
-    """The hyper-parameters of every combination of a grid's values, by name. Without a grid one
-    cell, named ""."""
+    """The hyper-parameters of every combination of a grid's values, by the name of the grid cell,
+    such as `learning_rate=1e-05,batch_size=16`. Without a grid one cell, named "". InputError for
+    a grid that cannot be run."""
     types = get_type_hints(FinetuneConfig)
     for name, values in grid.items():
         if name not in types:
@@ -184,8 +185,8 @@ def grid_cells(hyper: FinetuneConfig, grid: dict[str, list[Any]]) -> dict[str, F
 
 
 def _check_values(name: str, values: list[Any], hint: Any) -> None:
-    """Raises InputError if a value of a grid is not of the type of its hyper-parameter, which is a
-    type, a Literal, or one of them or None."""
+    """Raises InputError if a value of a grid is there twice, or is not of the type of its
+    hyper-parameter, which is a type, a Literal, or one of them or None."""
     accepted = list(get_args(hint) or (hint,))
     if float in accepted:
         accepted.append(int)
@@ -194,3 +195,7 @@ def _check_values(name: str, values: list[Any], hint: Any) -> None:
             types = " or ".join(getattr(option, "__name__", option) for option in accepted)
             types = types.replace("NoneType", "null")
             raise InputError(f"the grid's {name} has {value!r}; use {types}")
+        if values.count(value) > 1:
+            raise InputError(
+                f"the grid's {name} has {value!r} {values.count(value)} times; give it once"
+            )

@@ -1,9 +1,9 @@
 """Fine-tuning: labelled data, a split, a grid and several seeds; selection on valid, report on test
 (or valid).
 
-`results.json` (`GridReport`) holds the results of all seeds. With a grid, they are those of the
+`results.json` (`GridResults`) holds the results of all seeds. With a grid, they are those of the
 best grid cell; the folder of a grid cell is CELL, without a grid there is none. Every `CELL/seed-N`
-has one model, what this seed gave (`RunResult`), its predictions and its log."""
+has one model, what this seed gave (`SeedResult`), its predictions and its log."""
 
 from pathlib import Path
 from typing import Any
@@ -13,9 +13,9 @@ from exlm.ops.precision import used_precision
 from exlm.tasks.config import FinetuneConfig, TaskConfig, grid_cells
 from exlm.tasks.encoders.loading import EncoderSource, encoder_hash
 from exlm.tasks.grid import DEFAULT_SEEDS, Grid
-from exlm.tasks.results import GridReport
+from exlm.tasks.results import GridResults
 from exlm.tasks.rows.datasets import fill_in, resolve
-from exlm.tasks.task import find_task_type
+from exlm.tasks.task import find_task_kind
 from exlm.train import devices
 
 
@@ -29,7 +29,7 @@ def finetune(
     grid: dict[str, list[Any]] | None = None,
     device: str = "auto",
     license: str | None = None,
-) -> GridReport:
+) -> GridResults:
     """Fine-tunes a pre-trained model once per seed (and grid cell) and reports medians, means and
     spread.
 
@@ -71,8 +71,8 @@ def finetune(
         # what auto means differs between machines
         "precision": used_precision(devices.device(device), train.precision),
     }
-    task_type = find_task_type(resolved_task.task_type)
-    finetuning = task_type.read(EncoderSource(model, from_scratch), resolved_task, device)
+    kind = find_task_kind(resolved_task.task_type)
+    finetuning = kind.read(EncoderSource(model, from_scratch), resolved_task, device)
     molecules = bool(finetuning.config.molecules)
     runs = Grid(
         directory=Path(output),

@@ -15,7 +15,7 @@ from exlm.describe.card import write_card
 from exlm.errors import InputError, OutOfMemory, TrainingStopped
 from exlm.identity import identity_of
 from exlm.storage.files import (
-    GRID_REPORT,
+    GRID_RESULTS,
     RUN_RESULT,
     read_or_empty,
     replacing,
@@ -31,12 +31,12 @@ from exlm.storage.runs import (
     resumable_directory,
 )
 from exlm.tasks.encoders.supervised import UNFINISHED
-from exlm.tasks.labels.metrics import goodness
-from exlm.tasks.printed_report import describe_report, print_task
+from exlm.tasks.labels.scores import find_metric, goodness
+from exlm.tasks.printed_results import describe_results, print_task
 from exlm.tasks.results import (
     IDENTITY,
-    GridReport,
-    RunResult,
+    GridResults,
+    SeedResult,
     best_seed,
     leaves_model,
     summarise_parts,
@@ -48,8 +48,8 @@ DEFAULT_SEEDS = [0, 1, 2]
 
 @dataclass(frozen=True)
 class Grid:
-    """Runs of every grid cell with every seed, each in a directory of its own. InputError for seeds
-    or a directory that cannot be."""
+    """Runs of every grid cell with every seed, each in a directory of its own. InputError for
+    seeds, a metric or a directory that cannot be."""
 
     directory: Path  # of the grid; a run is in `CELL/seed-N`
     task: Task  # its metric's median on valid says which grid cell is the best
@@ -59,6 +59,7 @@ class Grid:
     model_identity: dict[str, Any]
 
     def __post_init__(self) -> None:
+        find_metric(self.task.metric)
         seeds = self.seeds
         if not seeds or len(set(seeds)) < len(seeds) or min(seeds) < 0:
             raise InputError(f"seeds is {seeds}; give at least one, each once, and none below 0")
@@ -68,7 +69,7 @@ class Grid:
                 "another output"
             )
 
-    def run(self, recipe: dict[str, Any]) -> GridReport:
+    def run(self, recipe: dict[str, Any]) -> GridResults:
         """Runs what is not finished; writes the `recipe` of the command and `results.json`, and
         returns this. Prints what was inferred from the data, and what came out. InputError if a
         finished run had other settings or hyper-parameters.
@@ -79,34 +80,39 @@ class Grid:
         print_task(self.task)
         with lock(self.directory):
             self._begin(recipe)
-            results = dict[str, list[RunResult]]()
-            best, *_ = self.hyper_by_cell
-            for cell in tqdm(
-                self.hyper_by_cell, desc="grid", unit="cell", disable=len(self.hyper_by_cell) == 1
-            ):
-                results[cell] = [
-                    self._finished(cell, seed) or self._train(cell, seed) for seed in self.seeds
-                ]
-                # of equal ones the first is the best
-                if self._goodness(results[cell]) > self._goodness(results[best]):
-                    self._remove_models(best)
-                    best = cell
-                elif cell != best:
-                    self._remove_models(cell)
+            results, best = self._run_cells()
             results[best] = [self._with_model(best, result) for result in results[best]]
             for result in results[best]:
                 if "stopped" in result:
                     raise TrainingStopped(
                         f"no cell of the grid could be trained; {best}: {result['stopped']}"
                     )
-            report = self._report(results, best)
-            if leaves_model(results[best][0]):
-                self._copy_model(self._run_dir(best, report["best_seed"]))
-            finish_run(self.directory, GRID_REPORT, report)
-            if leaves_model(results[best][0]):
+            grid_results = self._grid_results(results, best)
+            has_models = leaves_model(results[best][0])
+            if has_models:
+                self._copy_model(self._run_dir(best, grid_results["best_seed"]))
+            finish_run(self.directory, GRID_RESULTS, grid_results)
+            if has_models:
                 write_card(self.directory)
-        print(describe_report(report, self.directory))
-        return report
+        print(describe_results(grid_results, self.directory))
+        return grid_results
+
+    def _run_cells(self) -> tuple[dict[str, list[SeedResult]], str]:
+        """Runs what is not finished. Returns the results of all seeds by grid cell, and the best
+        grid cell; of equal ones that is the first."""
+        results = dict[str, list[SeedResult]]()
+        best = next(iter(self.hyper_by_cell))
+        has_one_cell = len(self.hyper_by_cell) == 1
+        for cell in tqdm(self.hyper_by_cell, desc="grid", unit="cell", disable=has_one_cell):
+            results[cell] = [
+                self._finished(cell, seed) or self._train(cell, seed) for seed in self.seeds
+            ]
+            if self._goodness(results[cell]) > self._goodness(results[best]):
+                self._remove_models(best)
+                best = cell
+            elif cell != best:
+                self._remove_models(cell)
+        return results, best
 
     def _begin(self, recipe: dict[str, Any]) -> None:
         """Writes the recipe and the rows with something wrong. Before that all runs are checked: if
@@ -132,26 +138,29 @@ class Grid:
         """The identity of a grid cell's runs, with those hyper-parameters that change the
         numbers."""
         hyper = self.hyper_by_cell[cell]
-        numbers = identity_of(hyper) if is_dataclass(hyper) else to_json_types(hyper)
-        return {**self._identity, "train": numbers}
+        # Files call the hyper-parameters `train`, as recipes do.
+        return {
+            **self._identity,
+            "train": identity_of(hyper) if is_dataclass(hyper) else to_json_types(hyper),
+        }
 
     def _run_dir(self, cell: str, seed: int) -> Path:
         """The directory of a run."""
         return self.directory / cell / f"seed-{seed}"
 
-    def _finished(self, cell: str, seed: int) -> RunResult | None:
+    def _finished(self, cell: str, seed: int) -> SeedResult | None:
         """The result of a run, None if it is not finished; InputError if its settings differ."""
         path = self._run_dir(cell, seed) / RUN_RESULT
         result = finished_result(path, IDENTITY, self._identity_of(cell))
-        return cast(RunResult | None, result)
+        return cast(SeedResult | None, result)
 
-    def _goodness(self, results: list[RunResult]) -> float:
+    def _goodness(self, results: list[SeedResult]) -> float:
         """How good a grid cell is on valid; higher is better."""
         scores = summarise_parts([result["scores"] for result in results])
         metric = self.task.metric
         return goodness(scores["valid"].get(metric, {}).get("median"), metric)
 
-    def _with_model(self, cell: str, result: RunResult) -> RunResult:
+    def _with_model(self, cell: str, result: SeedResult) -> SeedResult:
         """The result of a run, which is trained again if its model was removed, as those of a grid
         cell are that was not the best of an earlier grid."""
         has_weights = any(self._run_dir(cell, result["seed"]).glob("*.safetensors"))
@@ -159,7 +168,7 @@ class Grid:
             return result
         return self._train(cell, result["seed"])
 
-    def _train(self, cell: str, seed: int) -> RunResult:
+    def _train(self, cell: str, seed: int) -> SeedResult:
         """Trains a run and writes its result. If there are other grid cells, an error that stops
         the training is the result, unless memory ran out: that says nothing of the grid cell."""
         run_dir = self._run_dir(cell, seed)
@@ -198,10 +207,10 @@ class Grid:
             with replacing(self.directory / name) as partial:
                 shutil.copyfile(source / name, partial)
 
-    def _report(self, results: dict[str, list[RunResult]], best: str) -> GridReport:
-        """What all grid cells gave, and the best of them in detail."""
+    def _grid_results(self, results: dict[str, list[SeedResult]], best: str) -> GridResults:
+        """What `results.json` tells: what all grid cells gave, and the best of them in detail."""
         runs = results[best]
-        report = {
+        grid_results = {
             IDENTITY: {**self._identity, "departures": list(self.task.departures)},
             "seeds": list(self.seeds),
             "metric": self.task.metric,
@@ -212,7 +221,7 @@ class Grid:
             "best_seed": best_seed(runs, self.task.metric),
         }
         if len(results) > 1:
-            report["cells"] = {
+            grid_results["cells"] = {
                 cell: summarise_parts([run["scores"] for run in runs_of_cell])
                 for cell, runs_of_cell in results.items()
             }
@@ -220,5 +229,5 @@ class Grid:
         for name in entries:
             summary = summarise_parts([run.get(name, {}) for run in runs])
             if any(summary.values()):  # questions have no labels, say
-                report[name] = summary
-        return report
+                grid_results[name] = summary
+        return grid_results

@@ -13,7 +13,7 @@ from exlm.data.frames import FileRows
 from exlm.data.outputs import describe_counts, output_layout, output_path, write_by_frames
 from exlm.data.writing import write_frame
 from exlm.errors import InputError, note
-from exlm.storage.files import GRID_REPORT, read_or_empty, write_json
+from exlm.storage.files import GRID_RESULTS, read_or_empty, write_json
 from exlm.storage.models import weight_hash
 from exlm.tasks.baselines.saved import Baselines, SavedBaseline
 from exlm.tasks.encoders.loading import SeedModel, load_saved_task
@@ -24,7 +24,7 @@ from exlm.tasks.results import is_baseline, seed_directories
 from exlm.tasks.rows.table import UNUSABLE
 from exlm.tasks.tables.predictions import Evaluation, PredictOptions, Predictor
 from exlm.tasks.tables.predictor import TablePredictor
-from exlm.tasks.task import find_task_type
+from exlm.tasks.task import find_task_kind
 
 MOST_CLASSES_SHOWN = 12  # in the table of predicted classes
 
@@ -253,13 +253,13 @@ def _predictor(models: list[SeedModel], input: str, options: PredictOptions) -> 
     """What predicts for a file with fine-tuned models."""
     if is_baseline(models[0].directory):
         return TablePredictor(models, input, options, row_models=Baselines)
-    return find_task_type(models[0].saved_task.task_type).predictor(models, input, options)
+    return find_task_kind(models[0].saved_task.task_type).predictor(models, input, options)
 
 
 def _seed_models(model: str, options: PredictOptions) -> list[SeedModel]:
     """A fine-tuned model, or those of all its seeds. InputError if it is no such model."""
     run_dirs = seed_directories(model)
-    if run_dirs != [Path(model)] and not (Path(model) / GRID_REPORT).exists():
+    if run_dirs != [Path(model)] and not (Path(model) / GRID_RESULTS).exists():
         seeds = ", ".join(run_dir.name for run_dir in run_dirs)
         note(f"the fine-tuning in {model} is not finished; only {seeds} predict")
     models = []
@@ -268,6 +268,6 @@ def _seed_models(model: str, options: PredictOptions) -> list[SeedModel]:
             saved_task = SavedBaseline.read(run_dir).task
         else:
             saved_task = load_saved_task(str(run_dir))
-        find_task_type(saved_task.task_type)  # InputError if this version does not have it
+        find_task_kind(saved_task.task_type)  # InputError if this version does not have it
         models.append(SeedModel(run_dir, saved_task, options.device))
     return models

@@ -1,28 +1,38 @@
-"""What a fine-tuning or a baseline leaves: `result.json` of every seed (`RunResult`), the
-`results.json` of all, and the models that they tell of.
+"""What a fine-tuning or a baseline leaves on disk, and how its models are found there.
 
-A `results.json` has `settings`, `seeds`, `metric`, `machine`, `best` (the name of the best grid
-cell, "" without a grid), its `best_seed` and `runs` (their `result.json`), statistics over its
-seeds by part (`valid`, `test`, `mismatched` of MNLI; `counts`, `interval`, `labels`), and `cells`,
-the same of every grid cell."""
+Two files have results. The `result.json` of every seed is a `SeedResult`. The `results.json` of the
+whole grid is a `GridResults`, and has these entries:
+
+| entry                                | what it is                                              |
+| ------------------------------------ | ------------------------------------------------------- |
+| `settings`, `seeds`, `metric`        | what was asked for, or inferred from the data           |
+| `machine`                            | where it was made                                       |
+| `best`                               | the name of the best grid cell, "" without a grid       |
+| `best_seed`                          | its best seed on valid                                  |
+| `runs`                               | the `SeedResult` of each of its seeds                   |
+| `valid`, `test`, `mismatched` (MNLI) | statistics of its scores over the seeds, by metric      |
+| `counts`, `interval`, `labels`       | statistics of these entries of its seeds, by part       |
+| `cells`                              | statistics of the scores of every grid cell, if several |
+"""
 
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Final, TypedDict
 
-from exlm.storage.files import GRID_REPORT, read_or_empty
-from exlm.tasks.labels.metrics import goodness, summarise
+from exlm.storage.files import GRID_RESULTS, read_or_empty
+from exlm.tasks.labels.metrics import summarise
+from exlm.tasks.labels.scores import goodness
 
 BASELINE_FILE = "baseline.json"  # of a baseline, in the place of a model
 IDENTITY: Final = "settings"  # what the identity of runs is called in both files
 
-GridReport = dict[str, Any]  # `results.json`
+GridResults = dict[str, Any]  # `results.json` of a grid
 Statistics = dict[str, dict[str, float]]  # by name (of a metric, say) and statistic
 
 
-class RunResult(TypedDict, total=False):
-    """`result.json`, or some of its entries. Dictionaries are by part, where nothing else is said;
-    only `split` has the part train."""
+class SeedResult(TypedDict, total=False):
+    """`result.json` of a seed, or some of its entries. Dictionaries are by part, where nothing else
+    is said; only `split` has the part train."""
 
     seed: int
     settings: dict[str, Any]  # by name: the identity of the run
@@ -42,7 +52,8 @@ class RunResult(TypedDict, total=False):
     # the most frequent one, `fewest_of_a_label` and `most_of_a_label`
     counts: dict[str, dict[str, float]]
     rows_sha256: dict[str, str]  # equal if the rows scored are
-    # of the metric `low`, `high`, and from how many draws, `resamples`; of test, or else valid
+    # the bootstrap interval of the metric: `low`, `high`, and of how many samples of rows it is,
+    # `resamples`; of test, or else valid
     interval: dict[str, dict[str, float]]
     in_train: dict[str, int]  # rows with a text of train
     labels: dict[str, dict[str, float]]  # of several labels the metric of each by itself
@@ -50,7 +61,7 @@ class RunResult(TypedDict, total=False):
     in_earlier_training: dict[str, int | None]
 
 
-def leaves_model(result: RunResult) -> bool:
+def leaves_model(result: SeedResult) -> bool:
     """Whether a run has left a model, as neither a baseline nor a training that stopped has."""
     return "best_epoch" in result
 
@@ -67,7 +78,7 @@ def summarise_parts(
     }
 
 
-def best_seed(results: Sequence[RunResult], metric: str) -> int:
+def best_seed(results: Sequence[SeedResult], metric: str) -> int:
     """The seed that is best on valid; of equal ones, the first."""
     best = max(results, key=lambda result: goodness(result["scores"]["valid"][metric], metric))
     return best["seed"]
@@ -77,11 +88,14 @@ def seed_directories(path: str) -> list[Path]:
     """The directories of a fine-tuning's models, one per seed (of the best grid cell), or `path`
     itself if it has none."""
     directory = Path(path)
-    report = read_or_empty(directory / GRID_REPORT)
-    run_dirs = [directory / report["best"] / f"seed-{seed}" for seed in report.get("seeds", ())]
+    grid_results = read_or_empty(directory / GRID_RESULTS)
+    run_dirs = sorted(directory.glob("seed-*"))
+    if grid_results.get("seeds"):
+        cell_dir = directory / grid_results["best"]
+        run_dirs = [cell_dir / f"seed-{seed}" for seed in grid_results["seeds"]]
     models = [
         run_dir
-        for run_dir in run_dirs or sorted(directory.glob("seed-*"))
+        for run_dir in run_dirs
         if (run_dir / "config.json").is_file() or is_baseline(run_dir)
     ]
     return models or [directory]
@@ -95,7 +109,8 @@ def is_baseline(run_dir: Path) -> bool:
 def best_seed_directory(path: str) -> Path:
     """The directory of the model whose seed is best on valid, in the output of a fine-tuning;
     `path` itself if it is that of a seed."""
-    report = read_or_empty(Path(path) / GRID_REPORT)
-    if not report:
+    grid_results = read_or_empty(Path(path) / GRID_RESULTS)
+    if not grid_results:
         return Path(path)
-    return Path(path) / report["best"] / f"seed-{best_seed(report['runs'], report['metric'])}"
+    seed = best_seed(grid_results["runs"], grid_results["metric"])
+    return Path(path) / grid_results["best"] / f"seed-{seed}"

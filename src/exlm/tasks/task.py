@@ -1,8 +1,14 @@
-"""What a task is, and which types there are.
+"""What a task is, and which kinds there are. Three names are near to one another:
 
-A further task type for the rows of a table, or for residues or words, is a class and its entry in
-LABEL_TYPES (`labels/label_types.py`). Any other is an entry of OTHER_TASK_TYPES, and of OTHER_HEADS
-(`encoders/loading.py`) if its models have another head than that for whole texts."""
+- A task type is a word of the settings and the results, such as `binary` or `regression`.
+- A `LabelType` (`labels/label_types.py`) says what the labels of a task type are, if they are those
+  of rows of a table, or of residues or words.
+- A `TaskKind` says which class reads the data and which one predicts. All task types that have a
+  `LabelType` are of one kind, TABLE_KIND. Any other task type has its own.
+
+So a new task type for a table is an entry of LABEL_TYPES. Any other is an entry of
+OTHER_TASK_KINDS, and of OTHER_HEADS (`encoders/loading.py`) if its models have another head than
+that for whole texts."""
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -15,7 +21,7 @@ from exlm.tasks.config import TaskConfig
 from exlm.tasks.encoders.loading import EncoderSource, SeedModel
 from exlm.tasks.labels.label_types import LABEL_TYPES
 from exlm.tasks.questions.question_answering import QuestionAnswering, QuestionPredictor
-from exlm.tasks.results import RunResult
+from exlm.tasks.results import SeedResult
 from exlm.tasks.tables.finetuning import TableFinetuning
 from exlm.tasks.tables.predictions import PredictOptions, Predictor
 from exlm.tasks.tables.predictor import TablePredictor
@@ -41,14 +47,15 @@ class Task(Protocol):
         for every seed before the first one is trained."""
         ...
 
-    def train_seed(self, run_dir: Path, hyper: Any, seed: int) -> RunResult:
+    def train_seed(self, run_dir: Path, hyper: Any, seed: int) -> SeedResult:
         """Trains with one seed and writes its predictions to `run_dir`. `hyper` are the
         hyper-parameters of a grid cell, in the form that the task takes."""
         ...
 
 
-class TaskType(NamedTuple):
-    """A type of task that encoders are fine-tuned for."""
+class TaskKind(NamedTuple):
+    """How the data of a task are read, and how its models predict. Several task types may share
+    it."""
 
     # from an encoder, the settings of the data and a device to the task
     read: Callable[[EncoderSource, TaskConfig, str], Task]
@@ -57,17 +64,17 @@ class TaskType(NamedTuple):
     predictor: Callable[[Sequence[SeedModel], str, PredictOptions], Predictor]
 
 
-TABLE_TYPE = TaskType(TableFinetuning, TablePredictor)
-# those that are not in LABEL_TYPES, because they have other labels than rows or units
-OTHER_TASK_TYPES = {"question_answering": TaskType(QuestionAnswering, QuestionPredictor)}
+TABLE_KIND = TaskKind(TableFinetuning, TablePredictor)
+# by the task types that are not in LABEL_TYPES, because they label neither rows nor units
+OTHER_TASK_KINDS = {"question_answering": TaskKind(QuestionAnswering, QuestionPredictor)}
 
 
-def find_task_type(name: str | None) -> TaskType:
-    """The task type of this name. None is a table whose task type is inferred from its labels.
-    InputError if unknown."""
-    if name is None or name in LABEL_TYPES:
-        return TABLE_TYPE
-    if name not in OTHER_TASK_TYPES:
-        names = ", ".join([*LABEL_TYPES, *OTHER_TASK_TYPES])
-        raise InputError(f"there is no task_type {name!r}; use one of {names}")
-    return OTHER_TASK_TYPES[name]
+def find_task_kind(task_type: str | None) -> TaskKind:
+    """The kind of a task type. None is a table whose task type is inferred from its labels.
+    InputError if there is no such task type."""
+    if task_type is None or task_type in LABEL_TYPES:
+        return TABLE_KIND
+    if task_type not in OTHER_TASK_KINDS:
+        names = ", ".join([*LABEL_TYPES, *OTHER_TASK_KINDS])
+        raise InputError(f"there is no task_type {task_type!r}; use one of {names}")
+    return OTHER_TASK_KINDS[task_type]

@@ -19,7 +19,7 @@ from exlm.tasks.baselines import BASELINES
 from exlm.tasks.baselines.inputs import FitInputs
 from exlm.tasks.baselines.texts import check_texts, protein_letters
 from exlm.tasks.encoders.saved_task import SavedTask
-from exlm.tasks.labels.metrics import goodness
+from exlm.tasks.labels.scores import goodness
 from exlm.tasks.results import BASELINE_FILE
 from exlm.tasks.rows.reading import TableTokens
 from exlm.tasks.rows.table import TextTable

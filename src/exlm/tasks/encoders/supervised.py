@@ -17,7 +17,7 @@ from exlm.randomness import Purpose, random_bits
 from exlm.storage.files import replacing, sync
 from exlm.storage.runs import PROGRESS
 from exlm.tasks.config import FinetuneConfig
-from exlm.tasks.labels.metrics import goodness
+from exlm.tasks.labels.scores import goodness
 from exlm.train import devices
 from exlm.train.checkpoint import Checkpoints
 from exlm.train.loop import ADVICE, LoopConfig, fit

@@ -1,4 +1,14 @@
-"""What the cells of labels say: a number, a class, no or yes."""
+"""What the cells of labels say: a class, perhaps a number, and perhaps 0 or 1. The task type (see
+`label_types.py`) decides which of these counts.
+
+| cell       | class    | number | 0 or 1 |
+| ---------- | -------- | ------ | ------ |
+| `Inactive` | Inactive |        | 0      |
+| `1`        | 1        | 1      | 1      |
+| `12,5`     | 12,5     | 12.5   | 12.5   |
+
+After these come the checks of columns, and what they tell the user. Cells have the index of their
+rows: numbers from 0, or pairs of a part and such a number where each part has a file."""
 
 import re
 from collections.abc import Sequence
@@ -19,9 +29,9 @@ from exlm.errors import InputError, note
 # What labels 0 and 1 are usually called, in any case
 NEGATIVE = ("inactive", "negative", "no", "false", "f")
 POSITIVE = ("active", "positive", "yes", "true", "t")
+WHOLE_FLOAT = re.compile(r"-?\d+\.0")
 # A number, perhaps with a decimal comma and a percent sign, but not with a zero in front, as codes
 NUMBER = r"[-+]?(?!0\d)[\d.,]*\d[\d.,]*(e[-+]?\d+)?\s*%?"
-WHOLE_FLOAT = re.compile(r"-?\d+\.0")
 # What begins as a number: 10 uM, >5 mg/mL, 3.2 ± 0.1
 BEGINS_AS_NUMBER = rf"[<>~≤≥=]*\s*[-+{MINUS_SIGN}]?[\d.,]*\d.*"
 # A measurement that ends at a limit: >5 mg/mL
@@ -32,35 +42,29 @@ LIST_AS_TEXT = re.compile(r"""\[\s*(["'].*["']|\d+([\s,]+\d+)*)\s*\]""", re.DOTA
 TAGS = re.compile(rf"{TAG}(\s+{TAG})+")
 
 
-def check_single_labels(cells: pd.DataFrame, path: str | Path) -> None:
-    """InputError for a label column that has a cell with several labels: a list, or a label for
-    every word of a text."""
-    for name, column in cells.items():
-        check_no_list_as_text(column, path)
-        for index, cell in column.items():
-            if isinstance(cell, (list, dict)) or TAGS.fullmatch(str(cell)):
-                raise InputError(
-                    f"{path}: column {name!r}, {row_name(index)}: {str(cell)[:80]!r} is no single "
-                    "label; add --task_type token_classification if it labels every word, or give "
-                    "one value (several labels: a column of 0 and 1 for each)"
-                )
+def class_name(cell: Any) -> str:
+    """The class that a cell says, with accents in one encoding. 1.0 is 1: a gap in a column turns
+    whole numbers into floats."""
+    text = normalize("NFC", str(cell).strip())
+    return text.removesuffix(".0") if WHOLE_FLOAT.fullmatch(text) else text
 
 
-def check_no_list_as_text(cells: pd.Series, path: str | Path) -> None:
-    """InputError if every cell of a column is a list that was written as text."""
-    texts = [cell for cell in cells if isinstance(cell, str) and cell]
-    if texts and all(LIST_AS_TEXT.fullmatch(text) for text in texts):
-        raise InputError(
-            f"{path}: column {cells.name!r} has lists that were written as text, such as "
-            f"{texts[0][:80]!r}; save the table as .jsonl or .parquet, which keep lists, or join "
-            "the words of each with spaces"
-        )
+def class_values(names: Sequence[str | int]) -> list[str | int]:
+    """The classes as cells of an output have them: their names, but booleans if the names are False
+    and True, and numbers if all are whole numbers, as class_name makes of 2 and 2.0."""
+    if list(names) == ["False", "True"]:
+        return [False, True]
+    if all(re.fullmatch(r"0|-?[1-9]\d{0,17}", str(name)) for name in names):
+        return [int(name) for name in names]
+    return list(names)
 
 
 def read_numbers(cells: pd.Series) -> pd.Series:
-    """The cells of a column as numbers, NaN for all others. Texts of a file have a decimal comma
-    where none surely has a point, unless all could be thousands, and a percent sign if every cell
-    has one. Whether points could be thousands too, `doubtful_points` tells.
+    """The cells of a column as numbers, NaN for all others.
+
+    A comma is a decimal comma if some cell of the file surely has one, and none surely has a point
+    (`sure_marks`); else its cell is no number. A percent sign is left out if every cell has one.
+    `doubtful_points` tells where a point could stand between thousands.
 
     | cells of a column       | numbers          |
     | ----------------------- | ---------------- |
@@ -93,101 +97,6 @@ def is_whole(cells: pd.DataFrame, numbers: pd.DataFrame) -> bool:
     return bool((cells.isna() | (numbers % 1 == 0)).all(axis=None))
 
 
-def check_numbers(cells: pd.DataFrame, numbers: pd.DataFrame, path: str | Path) -> None:
-    """Prints how `read_numbers` read a column with commas or percent signs. InputError for a column
-    whose cells all begin as numbers, if one is none: as words they would be classes."""
-    for name, column in cells.items():
-        texts = column.dropna().astype(str).str.strip()
-        if not texts.str.fullmatch(BEGINS_AS_NUMBER).all():
-            continue
-        unread = texts[numbers[name][texts.index].isna()]
-        if len(unread):
-            raise InputError(f"{path}: column {name!r}, {_unread_number(texts, unread)}")
-        marked = texts[texts.str.contains("[,%]")]
-        if len(marked):
-            note(
-                f"in column {name!r}, {marked.iloc[0]!r} is read as "
-                f"{numbers[name][marked.index[0]]:g}"
-            )
-
-
-def _unread_number(texts: pd.Series, unread: pd.Series) -> str:
-    """Why the first of the `unread` cells of a column is no number, and the way out."""
-    row = unread.index[0]
-    cell = unread.iloc[0]
-    marks = sure_marks(texts if texts.index.nlevels == 1 else texts.loc[row[:1]])
-    if len(marks) == 2:
-        return (
-            f"{row_name(row)}: {cell!r} stands in a column that has decimal commas, as in "
-            f"{marks[',']!r}, and decimal points, as in {marks['.']!r}; write one mark everywhere"
-        )
-    if "." in cell and MAY_BE_THOUSANDS.fullmatch(cell):
-        whole = cell.replace(".", "")
-        decimals = f"{cell}0".replace(".", next(iter(marks), "."))
-        return (
-            f"{row_name(row)}: {cell!r} can be read in several ways, because its point may stand "
-            f"between thousands in a table with decimal commas or semicolons; write {whole}, or, "
-            f"if it stands before decimals, {decimals}"
-        )
-    bound = "; a bound is no measured number, so leave its cell empty" if BOUND.match(cell) else ""
-    return (
-        f"{row_name(row)}: {cell!r} is more than a number, or can be read in several ways; write "
-        "the numbers alone, all in one unit and as 1234.5 (several labels need a column for each), "
-        f"or set task_type multiclass for classes{bound}"
-    )
-
-
-def class_name(cell: Any) -> str:
-    """The class that a cell says, with accents in one encoding. 1.0 is 1: a gap in a column turns
-    whole numbers into floats."""
-    text = normalize("NFC", str(cell).strip())
-    return text.removesuffix(".0") if WHOLE_FLOAT.fullmatch(text) else text
-
-
-def class_values(names: Sequence[str | int]) -> list[str | int]:
-    """The classes as cells of an output have them: their names, but booleans if the names are False
-    and True, and numbers if all are whole numbers, as class_name makes of 2 and 2.0."""
-    if list(names) == ["False", "True"]:
-        return [False, True]
-    are_numbers = all(re.fullmatch(r"0|-?[1-9]\d{0,17}", str(name)) for name in names)
-    return [int(name) for name in names] if are_numbers else list(names)
-
-
-def find_binary_names(
-    cells: pd.DataFrame, positive: str | None, path: str | Path
-) -> list[str] | None:
-    """The names of labels 0 and 1: the two values that the columns have, of which `positive` is
-    label 1. InputError if the columns have other values. Without `positive`, the values must be one
-    of NEGATIVE and one of POSITIVE in a single column; None if they are not."""
-    if positive is None and len(cells.columns) != 1:
-        return None
-    values = dict[str, str]()  # by their small letters
-    for name in cells:
-        for value in cells[name].dropna().map(class_name):
-            values.setdefault(value.lower(), value)
-    if len(values) == 2:
-        for zero, one in permutations(values):
-            is_usual = zero in NEGATIVE and one in POSITIVE
-            if is_usual if positive is None else one == positive.lower():
-                return [values[zero], values[one]]
-    if positive is None:
-        return None
-    raise InputError(
-        f"{path}: positive is {positive!r}; it must be one of two classes, the same in "
-        f"every label column, and the values there are {listed(values.values())}"
-    )
-
-
-def note_binary_names(cells: pd.DataFrame, labels: pd.DataFrame) -> None:
-    """Prints what labels 1 and 0 are called in every column where not all cells are numbers."""
-    for name, column in cells.items():
-        values = column.dropna().map(class_name)
-        has_labels = labels[name].notna().any()
-        if has_labels and not values.str.fullmatch(NUMBER).all():
-            ones, zeros = (listed(values[labels[name] == label].unique()) for label in (1, 0))
-            note(f"in column {name!r}, label 1 is {ones}, label 0 is {zeros}")
-
-
 def zeros_and_ones(
     cells: pd.DataFrame, numbers: pd.DataFrame, binary_names: Sequence[str] | None
 ) -> pd.DataFrame:
@@ -205,6 +114,128 @@ def zeros_and_ones(
         label_of = labels_by_name
     words = cells.apply(lambda column: column.map(class_name).str.lower())
     return words.apply(lambda column: column.map(label_of)).fillna(numbers)
+
+
+def find_binary_names(
+    cells: pd.DataFrame, positive: str | None, path: str | Path
+) -> list[str] | None:
+    """The names of labels 0 and 1: the two values that the columns have, of which `positive` is
+    label 1. InputError if the columns have other values. Without `positive`, the values must be one
+    of NEGATIVE and one of POSITIVE in a single column; None if they are not."""
+    if positive is not None:
+        return _names_with_positive(_values(cells), positive, path)
+    if len(cells.columns) != 1:
+        return None
+    values = _values(cells)
+    if len(values) == 2:
+        for zero, one in permutations(values):
+            if zero in NEGATIVE and one in POSITIVE:
+                return [values[zero], values[one]]
+    return None
+
+
+def _values(cells: pd.DataFrame) -> dict[str, str]:
+    """All values of some columns as they are spelled first, by their small letters."""
+    values = dict[str, str]()
+    for name in cells:
+        for value in cells[name].dropna().map(class_name):
+            values.setdefault(value.lower(), value)
+    return values
+
+
+def _names_with_positive(values: dict[str, str], positive: str, path: str | Path) -> list[str]:
+    """The names of labels 0 and 1, if `positive` is one of two values; else InputError."""
+    zeros = [name for small_letters, name in values.items() if small_letters != positive.lower()]
+    if len(values) == 2 and len(zeros) == 1:
+        return [*zeros, values[positive.lower()]]
+    raise InputError(
+        f"{path}: positive is {positive!r}; it must be one of two classes, the same in "
+        f"every label column, and the values there are {listed(values.values())}"
+    )
+
+
+def check_single_labels(cells: pd.DataFrame, path: str | Path) -> None:
+    """InputError for a label column that has a cell with several labels: a list, or a label for
+    every word of a text."""
+    for name, column in cells.items():
+        check_no_list_as_text(column, path)
+        for index, cell in column.items():
+            if isinstance(cell, (list, dict)) or TAGS.fullmatch(str(cell)):
+                raise InputError(
+                    f"{path}: column {name!r}, {row_name(index)}: {str(cell)[:80]!r} is no single "
+                    "label; add --task_type token_classification if it labels every word, or give "
+                    "one value (several labels: a column of 0 and 1 for each)"
+                )
+
+
+def check_no_list_as_text(cells: pd.Series, path: str | Path) -> None:
+    """InputError if every cell of a column is a list that was written as text."""
+    texts = [cell for cell in cells if isinstance(cell, str) and cell]
+    if texts and all(LIST_AS_TEXT.fullmatch(text) for text in texts):
+        raise InputError(
+            f"{path}: column {cells.name!r} has lists that were written as text, such as "
+            f"{texts[0][:80]!r}; save the table as .jsonl or .parquet, which keep lists, or join "
+            "the words of each with spaces"
+        )
+
+
+def check_numbers(cells: pd.DataFrame, numbers: pd.DataFrame, path: str | Path) -> None:
+    """Prints how `read_numbers` read a column with commas or percent signs. InputError for a column
+    whose cells all begin as numbers, if one is none: as words they would be classes."""
+    for name, column in cells.items():
+        texts = column.dropna().astype(str).str.strip()
+        if not texts.str.fullmatch(BEGINS_AS_NUMBER).all():
+            continue
+        unread = texts[numbers[name][texts.index].isna()]
+        if len(unread):
+            raise InputError(f"{path}: column {name!r}, {_unread_number(texts, unread.index[0])}")
+        marked = texts[texts.str.contains("[,%]")]
+        if len(marked):
+            note(
+                f"in column {name!r}, {marked.iloc[0]!r} is read as "
+                f"{numbers[name][marked.index[0]]:g}"
+            )
+
+
+def _unread_number(texts: pd.Series, row: Any) -> str:
+    """Why the cell of a row is no number, and the way out; `texts` are all cells of its column."""
+    cell = texts[row]
+    texts_of_file = texts
+    if texts.index.nlevels > 1:
+        part, _ = row
+        texts_of_file = texts.loc[part]
+    marks = sure_marks(texts_of_file)
+    if len(marks) == 2:
+        return (
+            f"{row_name(row)}: {cell!r} stands in a column that has decimal commas, as in "
+            f"{marks[',']!r}, and decimal points, as in {marks['.']!r}; write one mark everywhere"
+        )
+    if "." in cell and MAY_BE_THOUSANDS.fullmatch(cell):
+        whole_number = cell.replace(".", "")
+        decimal_mark = next(iter(marks), ".")
+        decimal_number = f"{cell}0".replace(".", decimal_mark)
+        return (
+            f"{row_name(row)}: {cell!r} can be read in several ways, because its point may stand "
+            "between thousands in a table with decimal commas or semicolons; write "
+            f"{whole_number}, or, if it stands before decimals, {decimal_number}"
+        )
+    bound = "; a bound is no measured number, so leave its cell empty" if BOUND.match(cell) else ""
+    return (
+        f"{row_name(row)}: {cell!r} is more than a number, or can be read in several ways; write "
+        "the numbers alone, all in one unit and as 1234.5 (several labels need a column for each), "
+        f"or set task_type multiclass for classes{bound}"
+    )
+
+
+def note_binary_names(cells: pd.DataFrame, labels: pd.DataFrame) -> None:
+    """Prints what labels 1 and 0 are called in every column where not all cells are numbers."""
+    for name, column in cells.items():
+        values = column.dropna().map(class_name)
+        has_labels = labels[name].notna().any()
+        if has_labels and not values.str.fullmatch(NUMBER).all():
+            ones = listed(values[labels[name] == 1].unique())
+            zeros = listed(values[labels[name] == 0].unique())
+            note(f"in column {name!r}, label 1 is {ones}, label 0 is {zeros}")
 
 
 def row_name(index: Any) -> str:

@@ -92,10 +92,15 @@ def read_labels(
     skip_unknown: bool = False,
     is_doubtful: pd.DataFrame | None = None,
 ) -> Labels:
-    """The labels of a task, whose type is inferred where absent. `names` are those of all classes,
-    or of 0 and 1, where they are known; `is_doubtful` are the cells that are no numbers, though
-    they look so. InputError for a cell that is no label of the task; with `skip_unknown` it counts
-    as missing, and a note says so."""
+    """The labels of a task, whose type is inferred where absent.
+
+    Args:
+        cells: [rows, labels] NaN where missing.
+        names: the names of all classes, or of labels 0 and 1, if a model has them already.
+        positive: the name of label 1, if it is not one of POSITIVE.
+        skip_unknown: a cell that is no label of the task counts as missing, and a note says so;
+            else it is an InputError.
+        is_doubtful: [rows, labels] which cells are no numbers, though they look so."""
     check_single_labels(cells, path)
     numbers = cells.apply(read_numbers)
     if is_doubtful is not None:
@@ -120,11 +125,23 @@ def read_labels(
         note_binary_names(cells, labels)
     label_names = class_names or binary_names
     allowed = listed(label_names) if label_names else label_type.allowed
-    problems: dict[int, str] = {}  # of rows with a cell that is no label
-    wrong_cells = np.argwhere((cells.notna() & labels.isna()).to_numpy())
+    is_unknown = cells.notna() & labels.isna()
+    what = f"{task_type} label ({allowed})"
+    unknown_rows = _count_unknown(cells, is_unknown, what, path, skip_unknown)
+    values = labels.to_numpy(dtype=float)
+    return Labels(values, task_type, class_names, binary_names, unknown_rows)
+
+
+def _count_unknown(
+    cells: pd.DataFrame, is_unknown: pd.DataFrame, what: str, path: str | Path, skip_unknown: bool
+) -> int:
+    """How many rows have a cell that is no label; `what` says what a label may be. A note tells the
+    first of them, with `skip_unknown`; without it they are an InputError."""
+    problems: dict[int, str] = {}  # by number of the row
+    wrong_cells = np.argwhere(is_unknown.to_numpy())
     for row, column in wrong_cells:
         value = str(cells.iat[row, column]).strip()
-        problems.setdefault(int(row), f"{value!r} is no {task_type} label ({allowed})")
+        problems.setdefault(int(row), f"{value!r} is no {what}")
     if problems and not skip_unknown:
         row, column = wrong_cells[0]
         raise InputError(
@@ -134,8 +151,7 @@ def read_labels(
             "task.positive; several labels need a column for each)"
         )
     note_unscored(problems, cells.index, path)
-    values = labels.to_numpy(dtype=float)
-    return Labels(values, task_type, class_names, binary_names, len(problems))
+    return len(problems)
 
 
 def _infer_task_type(readings: CellReadings) -> str:

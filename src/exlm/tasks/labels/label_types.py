@@ -1,5 +1,5 @@
-"""What labels are, for every type of task: how cells are read as labels, what a model learns of
-them, how its outputs are read, and how predictions are compared with labels.
+"""What labels are, for every task type of tables: how cells are read as labels, what a model learns
+of them, how its outputs are read, and how predictions are compared with labels.
 
 | task type            | class          | what a row has             |
 | -------------------- | -------------- | -------------------------- |
@@ -9,8 +9,8 @@ them, how its outputs are read, and how predictions are compared with labels.
 | multiclass           | `Classes`      | the index of a class       |
 | token_classification | `UnitClasses`  | an index for each unit     |
 
-All but `Numbers` predict probabilities. What a type is, its flags tell (`is_number` and so on). A
-further type is a subclass of `LabelType` and an entry of LABEL_TYPES."""
+All but `Numbers` predict probabilities. Other code asks what a label type is by its flags
+(`is_number` and so on). A further one is a subclass of `LabelType` and an entry of LABEL_TYPES."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
@@ -52,7 +52,7 @@ class LabelType(ABC):
 
     @property
     def class_per_row(self) -> bool:
-        """Whether every row has one class: as numbers have intervals, it has a set of classes."""
+        """Whether every row has one class."""
         return self.is_binary or (self.has_classes and not self.of_units)
 
     def class_names(self, readings: CellReadings) -> list[str]:
@@ -202,8 +202,8 @@ class Classes(LabelType):
 
 class UnitClasses(Classes):
     """One of several classes for every residue or word of a text: labels are [rows, units],
-    predictions [rows, units, classes], NaN where a text has no such unit. `units.py` reads the
-    cells."""
+    predictions [rows, units, classes], NaN where a text has no such unit. `rows/units.py` reads
+    the cells."""
 
     of_units: ClassVar[bool] = True
 
@@ -213,7 +213,7 @@ class UnitClasses(Classes):
         return labels[both][:, None], predictions[both]
 
 
-# by the type of task (`task_type`); one that is not here reads no labels of tables
+# by the task type; one that is not here reads no labels of tables
 LABEL_TYPES: dict[str, LabelType] = {
     "binary": Binary(),
     "multiclass": Classes(),

@@ -1,7 +1,8 @@
-"""The metrics of predictions, and how scores are compared, written and summarised."""
+"""The metrics of predictions, and how their scores are written and summarised."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 from scipy.stats import pearsonr, spearmanr
@@ -16,68 +17,65 @@ from sklearn.metrics import (
 
 NAN = float("nan")
 ENTITY_F1 = "entity_f1"  # of whole texts of labelled words (`entities.py`)
-# From the labels y and the predictions p of a column, [n] each, to their score. Constant labels or
-# predictions leave some metrics undefined, which is NaN.
-ScoreFunction = Callable[[np.ndarray, np.ndarray], float]
+# From the labels y and the predictions p of a label column, [n] each, to their score. Constant
+# labels or predictions leave some metrics undefined, which is NaN.
+MetricFunction = Callable[[np.ndarray, np.ndarray], float]
 
 
 @dataclass(frozen=True)
 class Metric:
-    """A metric and what its scores say.
+    """A metric and what its scores say. Higher scores are better, but for errors.
 
     Attributes:
-        score: the function of a label column; a metric of whole texts or answers has none.
-        is_error: whether lower is better."""
+        function: what computes the score of a label column; NaN for a metric of whole texts or
+            answers, which is computed elsewhere.
+        is_share: whether scores are at most 1, so that reports show percent.
+        is_error: whether lower scores are better."""
 
-    score: ScoreFunction = lambda y, p: NAN
+    function: MetricFunction = lambda y, p: NAN
+    is_share: bool = False
     is_error: bool = False
 
 
+share = partial(Metric, is_share=True)
+error = partial(Metric, is_error=True)
 # The metrics of a type of labels, by the names of recipes and results. The first chooses the epoch
 # where the user names none. These are of labels 0 and 1 and the probabilities of 1, of which 0.5
 # and more stand for 1.
 BINARY_METRICS = {
-    "roc_auc": Metric(lambda y, p: roc_auc_score(y, p) if np.ptp(y) else NAN),
-    "average_precision": Metric(lambda y, p: average_precision_score(y, p) if np.ptp(y) else NAN),
-    "accuracy": Metric(lambda y, p: np.mean(y == (p >= 0.5))),
-    "f1": Metric(lambda y, p: f1_score(y, p >= 0.5, zero_division=0)),
-    "matthews": Metric(lambda y, p: matthews_corrcoef(y, p >= 0.5)),
-    "brier": Metric(lambda y, p: np.mean((y - p) ** 2), is_error=True),
-    "log_loss": Metric(lambda y, p: log_loss(y, p.clip(0, 1), labels=[0, 1]), is_error=True),
+    "roc_auc": share(lambda y, p: roc_auc_score(y, p) if np.ptp(y) else NAN),
+    "average_precision": share(lambda y, p: average_precision_score(y, p) if np.ptp(y) else NAN),
+    "accuracy": share(lambda y, p: np.mean(y == (p >= 0.5))),
+    "f1": share(lambda y, p: f1_score(y, p >= 0.5, zero_division=0)),
+    "matthews": share(lambda y, p: matthews_corrcoef(y, p >= 0.5)),
+    "brier": error(lambda y, p: np.mean((y - p) ** 2)),
+    "log_loss": error(lambda y, p: log_loss(y, p.clip(0, 1), labels=[0, 1])),
 }
 # of classes and the most probable classes, by their indices
 CLASS_METRICS = {
-    "accuracy": Metric(lambda y, p: np.mean(y == p)),
-    "macro_f1": Metric(lambda y, p: f1_score(y, p, average="macro", zero_division=0)),
-    "matthews": Metric(matthews_corrcoef),
+    "accuracy": share(lambda y, p: np.mean(y == p)),
+    "macro_f1": share(lambda y, p: f1_score(y, p, average="macro", zero_division=0)),
+    "matthews": share(matthews_corrcoef),
 }
 NUMBER_METRICS = {
-    "rmse": Metric(lambda y, p: np.sqrt(np.mean((y - p) ** 2)), is_error=True),
-    "mae": Metric(lambda y, p: np.mean(np.abs(y - p)), is_error=True),
-    "r2": Metric(lambda y, p: r2_score(y, p) if np.ptp(y) else NAN),
-    "spearman": Metric(lambda y, p: spearmanr(y, p).statistic if np.ptp(y) and np.ptp(p) else NAN),
-    "pearson": Metric(lambda y, p: pearsonr(y, p).statistic if np.ptp(y) and np.ptp(p) else NAN),
+    "rmse": error(lambda y, p: np.sqrt(np.mean((y - p) ** 2))),
+    "mae": error(lambda y, p: np.mean(np.abs(y - p))),
+    "r2": share(lambda y, p: r2_score(y, p) if np.ptp(y) else NAN),
+    "spearman": share(lambda y, p: spearmanr(y, p).statistic if np.ptp(y) and np.ptp(p) else NAN),
+    "pearson": share(lambda y, p: pearsonr(y, p).statistic if np.ptp(y) and np.ptp(p) else NAN),
 }
-# all of them; a name in several tables has the same direction in each
-METRICS = {ENTITY_F1: Metric(), **BINARY_METRICS, **CLASS_METRICS, **NUMBER_METRICS}
+# Those that no label column has: of whole texts and, in percent already, of answers.
+OTHER_METRICS = {
+    ENTITY_F1: share(),
+    "em": Metric(),
+    "best_f1": Metric(),
+    "best_em": Metric(),
+}
 _ERRORS = " and ".join(name for name, metric in NUMBER_METRICS.items() if metric.is_error)
 SCALED_ERRORS = (
     f"{_ERRORS} are means over the labels, "
     "each in units of its standard deviation in the training rows"
 )
-
-
-def is_share(metric: str) -> bool:
-    """Whether the scores of a metric are at most 1, so that reports show percent."""
-    return metric in METRICS and not METRICS[metric].is_error
-
-
-def goodness(score: float | None, metric: str) -> float:
-    """A score turned so that higher is better, as it is for metrics that are not in METRICS, those
-    of answers. An undefined one (correlation with a constant, say) is the worst."""
-    if score is None or not np.isfinite(score):
-        return -np.inf
-    return -score if metric in METRICS and METRICS[metric].is_error else score
 
 
 def summarise(runs: Sequence[dict[str, float]]) -> dict[str, dict[str, float]]:

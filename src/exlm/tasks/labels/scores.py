@@ -1,4 +1,5 @@
-"""From labels and predictions to scores, and how much these would vary with other rows."""
+"""From labels and predictions to scores, which of two scores is better, and how much scores would
+vary with other rows."""
 
 import warnings
 from collections.abc import Callable, Sequence
@@ -7,10 +8,10 @@ import numpy as np
 import pandas as pd
 from tqdm import tqdm
 
-from exlm.errors import Diverged
+from exlm.errors import Diverged, InputError
 from exlm.tasks.labels.entities import entity_f1, has_entities
-from exlm.tasks.labels.label_types import LabelType
-from exlm.tasks.labels.metrics import ENTITY_F1
+from exlm.tasks.labels.label_types import LABEL_TYPES, LabelType
+from exlm.tasks.labels.metrics import ENTITY_F1, OTHER_METRICS, Metric
 
 BOOTSTRAP_LEVEL = 0.95  # the share of samples whose scores lie in an interval
 # samples for the interval of one label at the end of a fine-tuning; several labels share them
@@ -24,6 +25,32 @@ def metric_names(label_type: LabelType, class_names: Sequence[str] | None) -> li
     if label_type.of_units and has_entities(class_names):
         return [ENTITY_F1, *label_type.metrics]
     return list(label_type.metrics)
+
+
+def known_metrics() -> dict[str, Metric]:
+    """All metrics by name. Those of one name differ in their functions alone, so that the name
+    says how to read a score."""
+    metrics = dict(OTHER_METRICS)
+    for label_type in LABEL_TYPES.values():
+        metrics |= label_type.metrics
+    return metrics
+
+
+def find_metric(name: str) -> Metric:
+    """The metric of this name; InputError if there is none."""
+    metrics = known_metrics()
+    if name not in metrics:
+        raise InputError(f"there is no metric {name!r}; use one of {', '.join(metrics)}")
+    return metrics[name]
+
+
+def goodness(score: float | None, metric: str) -> float:
+    """A score turned so that higher is better. An undefined one (correlation with a constant, say)
+    is the worst. InputError if there is no such metric."""
+    is_error = find_metric(metric).is_error
+    if score is None or not np.isfinite(score):
+        return -np.inf
+    return -score if is_error else score
 
 
 def score_predictions(
@@ -64,7 +91,7 @@ def score_predictions(
         warnings.simplefilter("ignore")
         for name, metric in label_type.metrics.items():
             if name in names:
-                values = [metric.score(truth, prediction) for truth, prediction in columns]
+                values = [metric.function(truth, prediction) for truth, prediction in columns]
                 scores[name] = float(np.nanmean(values))
     if "roc_auc" in label_type.metrics:
         scores["tasks_scored"] = sum(bool(np.ptp(truth) > 0) for truth, _ in columns)

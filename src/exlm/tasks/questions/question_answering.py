@@ -38,7 +38,7 @@ from exlm.tasks.questions.questions import (
     read_windows,
     window_batches,
 )
-from exlm.tasks.results import RunResult
+from exlm.tasks.results import SeedResult
 from exlm.tasks.rows.datasets import SQUAD, SQUAD_SIZES, file_hashes, size_departures, task_files
 from exlm.tasks.rows.table import UNUSABLE
 from exlm.tasks.tables.predictions import (
@@ -164,7 +164,7 @@ class QuestionAnswering:
     def announce(self, seed: int) -> None:
         """Nothing: all seeds have the parts that the summary tells."""
 
-    def train_seed(self, run_dir: Path, hyper: FinetuneConfig, seed: int) -> RunResult:
+    def train_seed(self, run_dir: Path, hyper: FinetuneConfig, seed: int) -> SeedResult:
         """Trains with one seed, keeps the epoch that is best on valid, and answers all parts but
         train."""
         assert hyper.batch_size  # filled in before
@@ -207,10 +207,10 @@ class QuestionAnswering:
         )
         return answers, partial(summarise_answers, score_answers(part.labelled, answers))
 
-    def _write_answers(self, run_dir: Path, network: nn.Module) -> RunResult:
+    def _write_answers(self, run_dir: Path, network: nn.Module) -> SeedResult:
         """Writes the answers to all parts but train; returns their scores and counts, and the
         interval of test, or of valid if there is no test."""
-        result: RunResult = {"scores": {}, "counts": {}, "rows_sha256": {}, "interval": {}}
+        result: SeedResult = {"scores": {}, "counts": {}, "rows_sha256": {}, "interval": {}}
         main_part = "test" if "test" in self.parts else "valid"
         for name, part in self.parts.items():
             if name == "train":

@@ -24,7 +24,7 @@ from exlm.tasks.encoders.loading import (
 from exlm.tasks.encoders.saved_task import SavedTask, remembered
 from exlm.tasks.encoders.supervised import ShuffledBatches, train_best_epoch
 from exlm.tasks.labels.label_types import LABEL_TYPES, LabelType
-from exlm.tasks.results import RunResult
+from exlm.tasks.results import SeedResult
 from exlm.tasks.rows.datasets import load_labelled
 from exlm.tasks.rows.reading import TextReader, note_spelling
 from exlm.tasks.tables.certainty import errors_to_keep, fit_temperature
@@ -74,7 +74,7 @@ class TableFinetuning(TableTask):
             earlier_run=encoder.earlier_run,
         )
 
-    def train_seed(self, run_dir: Path, hyper: FinetuneConfig, seed: int) -> RunResult:
+    def train_seed(self, run_dir: Path, hyper: FinetuneConfig, seed: int) -> SeedResult:
         """Trains with one seed and keeps the epoch that is best on valid."""
         torch.manual_seed(seed)
         split = self.split_of(seed)

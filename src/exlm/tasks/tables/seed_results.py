@@ -10,7 +10,7 @@ import rdkit
 from exlm.data.writing import with_columns, write_frame
 from exlm.tasks.encoders.saved_task import SavedTask
 from exlm.tasks.labels.scores import quick_interval
-from exlm.tasks.results import RunResult
+from exlm.tasks.results import SeedResult
 from exlm.tasks.rows.hashes import rows_hash, split_hash
 from exlm.tasks.rows.splits import RowSplit, part_of_rows
 from exlm.tasks.rows.table import TextTable
@@ -25,7 +25,7 @@ def write_results(
     saved_task: SavedTask,
     predictions: np.ndarray,
     run_dir: Path,
-) -> RunResult:
+) -> SeedResult:
     """Writes the predictions of a seed [rows, outputs] and the texts of train. Returns the scores,
     counts and sizes of the parts; the interval is of test, or of valid if there is no test."""
     table = task.table
@@ -41,7 +41,7 @@ def write_results(
     )
     in_train = task.in_train(split)
     scored_parts = {name: rows for name, rows in split.items() if name != "train"}
-    result: RunResult = {
+    result: SeedResult = {
         "split": {name: len(rows) for name, rows in split.items()},
         "split_sha256": split_hash(split),
         "file_sha256": task.file_sha256,

@@ -14,7 +14,7 @@ from exlm.data.outputs import describe_counts, output_layout
 from exlm.errors import InputError, note
 from exlm.tasks.encoders.saved_task import SavedTask
 from exlm.tasks.labels.scores import metric_names, score_predictions
-from exlm.tasks.results import RunResult
+from exlm.tasks.results import SeedResult
 from exlm.tasks.rows.datasets import GLUE, departures, file_hashes, task_files
 from exlm.tasks.rows.duplicates import (
     describe_duplicates,
@@ -103,7 +103,7 @@ class TableTask(ABC):
         self._splits: dict[int, RowSplit] = {}
 
     @abstractmethod
-    def train_seed(self, run_dir: Path, hyper: Any, seed: int) -> RunResult:
+    def train_seed(self, run_dir: Path, hyper: Any, seed: int) -> SeedResult:
         """Trains with one seed, and keeps in a directory what predicts and the results
         (`write_results`), which it returns with what else there is to tell."""
 

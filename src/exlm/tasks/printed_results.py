@@ -7,12 +7,12 @@ import numpy as np
 
 from exlm.errors import InputError, note
 from exlm.tasks.labels.metrics import ENTITY_F1, SCALED_ERRORS, in_digits
-from exlm.tasks.results import GridReport, Statistics
+from exlm.tasks.results import GridResults, Statistics
 from exlm.tasks.rows.datasets import data_name
 from exlm.tasks.rows.table import first_reported_row
 from exlm.tasks.task import Task
 
-# With fewer rows, or fewer rows of one of two classes, the interval itself is often too narrow.
+# With fewer rows, or fewer rows of one of two classes, the bootstrap interval is often too narrow.
 FEW_ROWS = 50
 FEW_OF_A_CLASS = 30
 # what is usually told beside the metric that chose the epoch, if the task has it
@@ -40,45 +40,36 @@ def print_task(task: Task) -> None:
         print(f"rows {action}: {count} (see invalid_rows.csv), the first: {first}")
 
 
-def describe_report(report: GridReport, directory: Path) -> str:
+def describe_results(grid_results: GridResults, directory: Path) -> str:
     """The scores of test, or of valid if there is no test, and where everything is."""
+    has_test = "test" in grid_results
     lines = []
-    for part in ["test"] if "test" in report else ["valid", "mismatched"]:
-        if part in report:
-            lines += _lines_of_part(report, part)
-    if "test" not in report:
+    for part in ["test"] if has_test else ["valid", "mismatched"]:
+        if part in grid_results:
+            lines += _lines_of_part(grid_results, part)
+    if not has_test:
         lines.append("valid also chose the epoch and, of a grid, the cell")
-    if "labels" in report and "rmse" in report["valid"]:
+    if "labels" in grid_results and "rmse" in grid_results["valid"]:
         lines.append(f"{SCALED_ERRORS}; results.json has each label in its own units")
     best_of = ""
-    if "cells" in report:
-        best_of = f"; best of {len(report['cells'])} cells: {report['best']}"
+    if "cells" in grid_results:
+        best_of = f"; best of {len(grid_results['cells'])} cells: {grid_results['best']}"
     return "\n".join([*lines, f"everything is in {directory}{best_of}"])
 
 
-def _lines_of_part(report: GridReport, part: str) -> list[str]:
+def _lines_of_part(grid_results: GridResults, part: str) -> list[str]:
     """The score of a part, what it rests on, and other usual scores."""
-    metric = report["metric"]
-    scores: Statistics = report[part]
-    counts: Statistics = report.get("counts", {}).get(part, {})
-    interval: Statistics = report.get("interval", {}).get(part, {})
-    seeds = len(report["seeds"])
+    metric = grid_results["metric"]
+    scores: Statistics = grid_results[part]
+    counts: Statistics = grid_results.get("counts", {}).get(part, {})
+    interval: Statistics = grid_results.get("interval", {}).get(part, {})
+    scores_of_labels: Statistics = grid_results.get("labels", {}).get(part, {})
+    seeds = len(grid_results["seeds"])
     line = f"{part} {metric} {_median_and_spread(scores[metric], seeds)}"
-    line += _labels_without_score(report.get("labels", {}).get(part, {}))
-    if counts:
-        line += f"; {_range(counts['rows'], counts['rows'])} rows"
-    if "positives" in counts:
-        line += f", {_range(counts['positives'], counts['positives'])} of them positive"
-    if "fewest_of_a_label" in counts:
-        of_labels = _range(counts["fewest_of_a_label"], counts["most_of_a_label"])
-        line += f", {of_labels} with each label"
+    line += _labels_without_score(scores_of_labels) + _counts_in_words(counts)
     notes = []
     if interval:
-        low = in_digits(interval["low"]["median"])
-        high = in_digits(interval["high"]["median"])
-        line += f"; 95% interval over rows {low} to {high}"
-        if "resamples" in interval:  # earlier versions did not write it
-            line += f" ({interval['resamples']['median']:.0f} draws)"
+        line += _interval_in_words(interval)
         notes = _notes_on_few(counts)
     others = [
         f"{name} {in_digits(scores[name]['median'])}"
@@ -94,6 +85,29 @@ def _lines_of_part(report: GridReport, part: str) -> list[str]:
             "row, would have no larger squared errors"
         )
     return [line, *notes]
+
+
+def _counts_in_words(counts: Statistics) -> str:
+    """How many rows were scored, and how many of them have each label; "" if it is not known."""
+    if not counts:
+        return ""
+    text = f"; {_range(counts['rows'], counts['rows'])} rows"
+    if "positives" in counts:
+        text += f", {_range(counts['positives'], counts['positives'])} of them positive"
+    if "fewest_of_a_label" in counts:
+        of_labels = _range(counts["fewest_of_a_label"], counts["most_of_a_label"])
+        text += f", {of_labels} with each label"
+    return text
+
+
+def _interval_in_words(interval: Statistics) -> str:
+    """The bootstrap interval of a score, as the medians of its bounds over the seeds."""
+    low = in_digits(interval["low"]["median"])
+    high = in_digits(interval["high"]["median"])
+    text = f"; 95% interval over rows {low} to {high}"
+    if "resamples" in interval:  # earlier versions did not write it
+        text += f" ({interval['resamples']['median']:.0f} draws)"
+    return text
 
 
 def _labels_without_score(scores_of_labels: Statistics) -> str:

@@ -1,5 +1,6 @@
-"""A finished fine-tuning or baseline, as the report reads it from its results.json (see
-exlm/tasks/results.py). What earlier versions left out is made equal here to what is written now."""
+"""A finished fine-tuning or baseline, as the report reads it from its results.json (`GridResults`
+in exlm/tasks/results.py). What earlier versions left out is made equal here to what is written
+now."""
 
 import json
 from collections import defaultdict
@@ -9,11 +10,12 @@ from statistics import fmean
 from exlm.paper.display import COMPARABLE, DISPLAY, title
 from exlm.paper.pretrainings import Json, Numbers, device_of, short_hash
 from exlm.storage.files import read_log
-from exlm.tasks.labels.metrics import is_share
+from exlm.tasks.labels.metrics import Metric
+from exlm.tasks.labels.scores import goodness, known_metrics
 from exlm.tasks.rows.datasets import GLUE, MOLECULENET, file_task
 
 
-class TaskResult:
+class TaskTraining:
     """A fine-tuning or a baseline with all its seeds. KeyError, TypeError or ValueError: the file
     is damaged.
 
@@ -41,7 +43,7 @@ class TaskResult:
 
     pretraining: str | None = None
 
-    def __init__(self, path: Path, content: Json) -> None:
+    def __init__(self, path: Path, content: Json, logs: list[list[Json]]) -> None:
         settings = content["settings"]
         task_settings = settings["task"]
         seed_results: list[Json] = content["runs"]
@@ -61,17 +63,16 @@ class TaskResult:
         task_settings = _with_label_columns(task_settings, task, columns)
         self.task = f"data set {task}" if task in DISPLAY["column_names"] else task
         self.metric = str(content["metric"])
-        self.in_percent = is_questions or is_share(self.metric)
+        factor = _factor(self.metric, is_questions)
+        self.in_percent = is_questions or factor == 100
         self.digits = 1 if self.in_percent else 3
         self.numbers = _numbers(content, self.task, part, is_questions)
         self.scores = self.numbers.get(self.task, [])
-        self.interval = _interval(content, part, _factor(self.metric, is_questions), self.digits)
+        self.interval = _interval(content, part, factor, self.digits)
 
         # The rows that were scored, and what decides whether scores are compared
         split = task_settings.get("split")
-        unit = ", %" if self.in_percent else ""
-        heading = f"{title(self.task)}: {part} {self.metric}{unit}, split {split or 'parts'}"
-        self.heading = ", ".join([heading, *_row_settings(task_settings, self.task)])
+        self.heading = self._heading(part, split, task_settings)
         self.rows = _rows_in_words(content, part)
         self.rows_scored = _rows_scored(seed_results, part, split)
         self.departures: list[str] = settings.get("departures") or []
@@ -83,7 +84,7 @@ class TaskResult:
         self.split, self.files = _data_in_words(seed_results[0])
         self.comparison = _comparison(content, task_settings, self.data)
         self.options = _options(seed_settings, task_settings)
-        self.hours = _hours(path / content["best"], seed_results)
+        self.hours = _hours(seed_results, logs)
 
         # The model
         self.is_baseline = bool(settings.get("baseline"))
@@ -91,10 +92,30 @@ class TaskResult:
         self.model_path = None if settings.get("from_scratch") else Path(settings.get("model", ""))
         self.model_sha256: str | None = settings.get("model_sha256")
 
+    def _heading(self, part: str, split: str | None, task_settings: Json) -> str:
+        unit = ", %" if self.in_percent else ""
+        heading = f"{title(self.task)}: {part} {self.metric}{unit}, split {split or 'parts'}"
+        heading = ", ".join([heading, *_row_settings(task_settings, self.task)])
+        if self.metric not in known_metrics():
+            heading += ", in no order (this version does not have the metric)"
+        return heading
+
+    @classmethod
+    def read(cls, path: Path, content: Json) -> "TaskTraining":
+        """The training in a directory whose results.json has this content. It also reads the logs
+        of the seeds there."""
+        seed_dirs = [path / content["best"] / f"seed-{run['seed']}" for run in content["runs"]]
+        return cls(path, content, [read_log(folder / "log.jsonl") for folder in seed_dirs])
+
     @property
     def mean(self) -> float:
         """The mean of its scores."""
         return fmean(self.scores)
+
+    @property
+    def goodness(self) -> float:
+        """The mean turned so that higher is better; 0 where nobody knows which way that is."""
+        return goodness(self.mean, self.metric) if self.metric in known_metrics() else 0.0
 
     @property
     def result(self) -> str:
@@ -120,8 +141,10 @@ def _numbers(content: Json, task: str, main_part: str, is_questions: bool) -> Nu
 
 
 def _factor(metric: str, is_questions: bool) -> float:
-    """What a stored score is multiplied by for tables; answers have theirs in percent already."""
-    return 100.0 if is_share(metric) and not is_questions else 1.0
+    """What a stored score is multiplied by for tables, where shares are in percent, as those of
+    answers are already. Counts beside the scores, and metrics of other versions, are no shares."""
+    is_share = known_metrics().get(metric, Metric()).is_share
+    return 100.0 if is_share and not is_questions else 1.0
 
 
 def _interval(content: Json, part: str, factor: float, digits: int) -> str:
@@ -192,12 +215,11 @@ def _rows_scored(seed_results: list[Json], part: str, split: str | None) -> str:
     return rows
 
 
-def _hours(folder: Path, seed_results: list[Json]) -> float | str:
-    """The hours of all seeds, whose directories are in `folder`: of the updates as in their logs,
-    or as a baseline wrote them. It was fitted once where seeds have one split and one time."""
+def _hours(seed_results: list[Json], logs: list[list[Json]]) -> float | str:
+    """The hours of all seeds: of the updates as in their `logs`, or as a baseline wrote them. A
+    baseline was fitted once where seeds have one split and one time."""
     timed = [run for run in seed_results if "seconds" in run]
     fits = {(run.get("split_sha256"), run["seconds"]) for run in timed}
-    logs = [read_log(folder / f"seed-{run['seed']}" / "log.jsonl") for run in seed_results]
     updates = [entry["seconds"] for log in logs for entry in log if entry["kind"] == "train"]
     if not fits and not updates:
         return ""
@@ -206,10 +228,11 @@ def _hours(folder: Path, seed_results: list[Json]) -> float | str:
 
 def _comparison(content: Json, task_settings: Json, data: tuple[str, ...]) -> str:
     settings = content["settings"]
-    grid = content.get("cells")
-    training = content["runs"][0]["settings"].get("train") if grid is None else sorted(grid)
+    cells = content.get("cells")
+    # With a grid every training tried the same hyper-parameters, whatever came out best.
+    hyper = content["runs"][0]["settings"].get("train") if cells is None else sorted(cells)
     starts_later = settings.get("start_from") is not None
-    shared = [training, _task_options(task_settings), data, starts_later]
+    shared = [hyper, _task_options(task_settings), data, starts_later]
     return json.dumps(shared, sort_keys=True)
 
 
