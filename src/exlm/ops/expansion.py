@@ -17,18 +17,20 @@ from torch.utils._pytree import tree_map_only
 IGNORED = -100  # label of tokens that do not count, as in PyTorch's cross entropy
 
 
+def to_device(tensor: Tensor, device: torch.device) -> Tensor:
+    """The tensor on a device. A copy from the CPU to a GPU does not wait for the GPU."""
+    is_copied_to_gpu = tensor.device.type == "cpu" and device.type == "cuda"
+    if is_copied_to_gpu and not tensor.requires_grad:
+        return tensor.contiguous().pin_memory().to(device, non_blocking=True)
+    return tensor.to(device)
+
+
 def tensors_to(structure: Any, device: torch.device) -> Any:
-    """A dataclass with the tensors of its fields on `device`, also in a NamedTuple, but not in a
-    dataclass. Copies to a GPU do not wait for it."""
-
-    def move(tensor: Tensor) -> Tensor:
-        is_copied_to_gpu = tensor.device.type == "cpu" and device.type == "cuda"
-        if is_copied_to_gpu and not tensor.requires_grad:
-            return tensor.contiguous().pin_memory().to(device, non_blocking=True)
-        return tensor.to(device)
-
+    """A dataclass with the tensors of its fields on a device, also those in a NamedTuple, but not
+    those in another dataclass."""
     values = {field.name: getattr(structure, field.name) for field in fields(structure)}
-    return replace(structure, **tree_map_only(Tensor, move, values))
+    on_device = tree_map_only(Tensor, lambda tensor: to_device(tensor, device), values)
+    return replace(structure, **on_device)
 
 
 @dataclass(frozen=True, kw_only=True)
