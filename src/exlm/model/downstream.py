@@ -2,8 +2,9 @@
 question answering.
 
 In the `input_ids` [B, S] a [MASK] is an ordinary token. The heads read the hidden states after
-`config.task_layers` layers, with which `hidden_states` end. `ExLMModel.task_input` describes the
-arguments of `forward` that are not described here."""
+`config.task_layers` layers, and `hidden_states`, if they are asked for, end with these."""
+
+from typing import ClassVar
 
 import torch
 from torch import Tensor, nn
@@ -13,20 +14,36 @@ from transformers.utils import can_return_tuple
 
 from exlm.model.configuration_exlm import ExLMConfig
 from exlm.model.heads import ExLMClassificationHead
-from exlm.model.modeling_exlm import ExLMModel, ExLMPreTrainedModel
+from exlm.model.modeling_exlm import Encoded, ExLMModel, ExLMPreTrainedModel
 from exlm.ops.dropout import Dropout
-from exlm.ops.expansion import IGNORED
+from exlm.ops.expansion import IGNORED, EncoderInput
 from exlm.ops.precision import at_least_float32, linear
 
 
-class ExLMForSequenceClassification(ExLMPreTrainedModel):
-    """Classification (binary, multi-class, multi-label) and regression by `config.problem_type`."""
+class ExLMClassificationModel(ExLMPreTrainedModel):
+    """What classification of sequences and of tokens share. A subclass says which vectors its head
+    reads, what the head makes of them, and how its loss is computed."""
+
+    output_class: ClassVar[type[outputs.ModelOutput]]
 
     def __init__(self, config: ExLMConfig) -> None:
         super().__init__(config)
         self.exlm = ExLMModel(config)
-        self.classifier = ExLMClassificationHead(config)
-        self.post_init()
+
+    def read_vectors(
+        self, sequences: EncoderInput, attention_mask: Tensor | None, every_layer: bool
+    ) -> Encoded:
+        """The vectors that the head reads, and the tokens' hidden states of every layer if these
+        are asked for; the sequences are a `task_input`, made with the same `attention_mask`."""
+        raise NotImplementedError
+
+    def compute_logits(self, vectors: Tensor) -> Tensor:
+        """The logits, at least float32, for the vectors of `read_vectors`."""
+        raise NotImplementedError
+
+    def compute_loss(self, logits: Tensor, labels: Tensor) -> Tensor:
+        """The mean loss over labelled entries."""
+        raise NotImplementedError
 
     @can_return_tuple
     def forward(
@@ -39,66 +56,70 @@ class ExLMForSequenceClassification(ExLMPreTrainedModel):
         inputs_embeds: Tensor | None = None,
         output_attentions: bool | None = None,
         output_hidden_states: bool | None = None,
-    ) -> outputs.SequenceClassifierOutput:
-        """Logits [B, num_labels], and the mean loss over labelled entries if `labels` are given:
-        [B] class indices, or [B, num_labels] floats in which NaN marks a missing label."""
+    ) -> outputs.ModelOutput:
+        """The logits, and the mean loss over labelled entries if `labels` are given; the class has
+        the shapes of both. The other arguments are those of `ExLMModel.forward`."""
         every_layer = self.wants_every_layer(output_hidden_states, output_attentions)
         sequences = self.exlm.task_input(
             input_ids, attention_mask, position_ids, token_type_ids, inputs_embeds
         )
-        pooling = self.config.classifier_pooling
-        pooled, hidden_states = self.exlm.pool(sequences, attention_mask, pooling, every_layer)
-        logits = self.classifier(pooled)
-        loss = None
-        if labels is not None:
-            loss = mean_loss(logits, labels, self.config.problem_type)
-        return outputs.SequenceClassifierOutput(
-            loss=loss, logits=logits, hidden_states=hidden_states or None
-        )
+        vectors, hidden_states = self.read_vectors(sequences, attention_mask, every_layer)
+        logits = self.compute_logits(vectors)
+        loss = None if labels is None else self.compute_loss(logits, labels)
+        return self.output_class(loss=loss, logits=logits, hidden_states=hidden_states or None)
 
 
-class ExLMForTokenClassification(ExLMPreTrainedModel):
-    """A label for every token, such as the secondary structure of residues or named entities."""
+class ExLMForSequenceClassification(ExLMClassificationModel):
+    """Classification (binary, multi-class, multi-label) and regression by `config.problem_type`.
+
+    Logits are [B, num_labels]; labels are [B] class indices, or [B, num_labels] floats in which NaN
+    marks a missing label."""
+
+    output_class = outputs.SequenceClassifierOutput
 
     def __init__(self, config: ExLMConfig) -> None:
         super().__init__(config)
-        self.exlm = ExLMModel(config)
+        self.classifier = ExLMClassificationHead(config)
+        self.post_init()
+
+    def read_vectors(
+        self, sequences: EncoderInput, attention_mask: Tensor | None, every_layer: bool
+    ) -> Encoded:
+        pooling = self.config.classifier_pooling
+        return self.exlm.pool(sequences, attention_mask, pooling, every_layer)
+
+    def compute_logits(self, vectors: Tensor) -> Tensor:
+        return self.classifier(vectors)
+
+    def compute_loss(self, logits: Tensor, labels: Tensor) -> Tensor:
+        return mean_loss(logits, labels, self.config.problem_type)
+
+
+class ExLMForTokenClassification(ExLMClassificationModel):
+    """A label for every token, such as the secondary structure of residues or named entities.
+
+    Logits are [B, S, num_labels]; labels are [B, S] class indices, -100 where there is no label. If
+    the model repeats its input, logits and `hidden_states` belong to each token's first repeat."""
+
+    output_class = outputs.TokenClassifierOutput
+
+    def __init__(self, config: ExLMConfig) -> None:
+        super().__init__(config)
         self.dropout = Dropout(config.classifier_dropout)
         self.classifier = nn.Linear(config.hidden_size, config.num_labels or 0)
         self.post_init()
 
-    @can_return_tuple
-    def forward(
-        self,
-        input_ids: Tensor | None = None,
-        attention_mask: Tensor | None = None,
-        labels: Tensor | None = None,
-        position_ids: Tensor | None = None,
-        token_type_ids: Tensor | None = None,
-        inputs_embeds: Tensor | None = None,
-        output_attentions: bool | None = None,
-        output_hidden_states: bool | None = None,
-    ) -> outputs.TokenClassifierOutput:
-        """Logits [B, S, num_labels], and the mean loss if `labels` [B, S] are given; -100 stands
-        for no label.
+    def read_vectors(
+        self, sequences: EncoderInput, attention_mask: Tensor | None, every_layer: bool
+    ) -> Encoded:
+        return self.exlm.encode_tokens(sequences, every_layer, repeat_pooling="first")
 
-        If the model repeats its input, logits and `hidden_states` belong to each token's first
-        repeat."""
-        every_layer = self.wants_every_layer(output_hidden_states, output_attentions)
-        sequences = self.exlm.task_input(
-            input_ids, attention_mask, position_ids, token_type_ids, inputs_embeds
-        )
-        hidden, hidden_states = self.exlm.encode_tokens(
-            sequences, every_layer, repeat_pooling="first"
-        )
-        logits = linear(self.dropout(hidden), self.classifier)
-        logits = logits.to(at_least_float32(logits.dtype))
-        loss = None
-        if labels is not None:
-            loss = mean_loss(logits, labels, "single_label_classification")
-        return outputs.TokenClassifierOutput(
-            loss=loss, logits=logits, hidden_states=hidden_states or None
-        )
+    def compute_logits(self, vectors: Tensor) -> Tensor:
+        logits = linear(self.dropout(vectors), self.classifier)
+        return logits.to(at_least_float32(logits.dtype))
+
+    def compute_loss(self, logits: Tensor, labels: Tensor) -> Tensor:
+        return mean_loss(logits, labels, "single_label_classification")
 
 
 class ExLMForQuestionAnswering(ExLMPreTrainedModel):
@@ -124,26 +145,32 @@ class ExLMForQuestionAnswering(ExLMPreTrainedModel):
         output_hidden_states: bool | None = None,
     ) -> outputs.QuestionAnsweringModelOutput:
         """Logits [B, S] of the answer's first and last token, and the mean loss if both positions
-        [B] are given. Padding has a finite logit, lower than all others."""
+        are given, [B] or [B, 1]. A position outside of the S tokens, where an answer was cut off,
+        does not count in the loss. Padding has a finite logit, lower than all others. The other
+        arguments are those of `ExLMModel.forward`."""
         every_layer = self.wants_every_layer(output_hidden_states, output_attentions)
         sequences = self.exlm.task_input(
             input_ids, attention_mask, position_ids, token_type_ids, inputs_embeds
         )
-        hidden, hidden_states = self.exlm.encode_tokens(
+        vectors, hidden_states = self.exlm.encode_tokens(
             sequences, every_layer, repeat_pooling="first"
         )
-        logits = linear(hidden, self.qa_outputs)
+        logits = linear(vectors, self.qa_outputs)
         # In bfloat16 different spans would have equal logits.
         logits = logits.to(at_least_float32(logits.dtype))
         if attention_mask is not None:
             padding = ~attention_mask.bool().to(logits.device)
             logits = logits.masked_fill(padding[..., None], torch.finfo(logits.dtype).min / 2)
-        start, end = logits.unbind(-1)
+        start_logits, end_logits = logits.unbind(-1)
         loss = None
         if start_positions is not None and end_positions is not None:
-            loss = span_loss(start, end, start_positions, end_positions) / len(start)
+            total, count = span_loss(start_logits, end_logits, start_positions, end_positions)
+            loss = total / count.clamp(min=0.5)  # 0 if no position counts
         return outputs.QuestionAnsweringModelOutput(
-            loss=loss, start_logits=start, end_logits=end, hidden_states=hidden_states or None
+            loss=loss,
+            start_logits=start_logits,
+            end_logits=end_logits,
+            hidden_states=hidden_states or None,
         )
 
 
@@ -179,10 +206,20 @@ def classification_loss(
     return torch.where(labelled, losses, 0.0).sum(), labelled.sum()
 
 
-def span_loss(start_logits: Tensor, end_logits: Tensor, starts: Tensor, ends: Tensor) -> Tensor:
-    """Sum over a batch of the mean of the cross entropies of start and end; logits [B, S],
-    positions [B]."""
-    device = start_logits.device
-    start = F.cross_entropy(start_logits, starts.to(device), reduction="sum")
-    end = F.cross_entropy(end_logits, ends.to(device), reduction="sum")
-    return (start + end) / 2
+def span_loss(
+    start_logits: Tensor, end_logits: Tensor, starts: Tensor, ends: Tensor
+) -> tuple[Tensor, Tensor]:
+    """The sum over a batch of the mean of the cross entropies of start and end, and the number of
+    sequences in it; logits are [B, S], positions [B] or [B, 1]. A sequence counts half if one of
+    its two positions lies outside of the S tokens, and not at all if both do."""
+    start_total, start_count = _position_loss(start_logits, starts)
+    end_total, end_count = _position_loss(end_logits, ends)
+    return (start_total + end_total) / 2, (start_count + end_count) / 2
+
+
+def _position_loss(logits: Tensor, positions: Tensor) -> tuple[Tensor, Tensor]:
+    """The sum of the cross entropies of positions within the text, and the number of these."""
+    positions = positions.to(logits.device).reshape(len(logits))
+    is_inside = (positions >= 0) & (positions < logits.shape[1])
+    targets = positions.masked_fill(~is_inside, IGNORED)
+    return F.cross_entropy(logits, targets, reduction="sum"), is_inside.sum()
