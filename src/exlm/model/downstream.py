@@ -14,36 +14,26 @@ from transformers.utils import can_return_tuple
 
 from exlm.model.configuration_exlm import ExLMConfig
 from exlm.model.heads import ExLMClassificationHead
-from exlm.model.modeling_exlm import Encoded, ExLMModel, ExLMPreTrainedModel
+from exlm.model.modeling_exlm import ExLMModel, ExLMPreTrainedModel
 from exlm.ops.dropout import Dropout
-from exlm.ops.expansion import IGNORED, EncoderInput
+from exlm.ops.expansion import IGNORED
 from exlm.ops.precision import at_least_float32, linear
 
 
 class ExLMClassificationModel(ExLMPreTrainedModel):
-    """What classification of sequences and of tokens share. A subclass says which vectors its head
-    reads, what the head makes of them, and how its loss is computed."""
+    """What classification of sequences and of tokens share. A subclass makes the `classifier`."""
 
     output_class: ClassVar[type[outputs.ModelOutput]]
+    labels_tokens: ClassVar[bool]  # whether every token has a label, or every sequence
+    classifier: nn.Module
 
     def __init__(self, config: ExLMConfig) -> None:
         super().__init__(config)
         self.exlm = ExLMModel(config)
 
-    def read_vectors(
-        self, sequences: EncoderInput, attention_mask: Tensor | None, every_layer: bool
-    ) -> Encoded:
-        """The vectors that the head reads, and the tokens' hidden states of every layer if these
-        are asked for; the sequences are a `task_input`, made with the same `attention_mask`."""
-        raise NotImplementedError
-
     def compute_logits(self, vectors: Tensor) -> Tensor:
-        """The logits, at least float32, for the vectors of `read_vectors`."""
-        raise NotImplementedError
-
-    def compute_loss(self, logits: Tensor, labels: Tensor) -> Tensor:
-        """The mean loss over labelled entries."""
-        raise NotImplementedError
+        """Logits [..., num_labels], at least float32, from vectors [..., D]."""
+        return self.classifier(vectors)
 
     @can_return_tuple
     def forward(
@@ -63,10 +53,17 @@ class ExLMClassificationModel(ExLMPreTrainedModel):
         sequences = self.exlm.task_input(
             input_ids, attention_mask, position_ids, token_type_ids, inputs_embeds
         )
-        vectors, hidden_states = self.read_vectors(sequences, attention_mask, every_layer)
-        logits = self.compute_logits(vectors)
-        loss = None if labels is None else self.compute_loss(logits, labels)
-        return self.output_class(loss=loss, logits=logits, hidden_states=hidden_states or None)
+        problem_type: str | None = self.config.problem_type
+        if self.labels_tokens:
+            problem_type = "single_label_classification"
+            encoded = self.exlm.encode_tokens(sequences, every_layer, repeat_pooling="first")
+        else:
+            pooling = self.config.classifier_pooling
+            encoded = self.exlm.pool(sequences, attention_mask, pooling, every_layer)
+        logits = self.compute_logits(encoded.hidden)
+        loss = None if labels is None else mean_loss(logits, labels, problem_type)
+        hidden_states = encoded.hidden_states or None
+        return self.output_class(loss=loss, logits=logits, hidden_states=hidden_states)
 
 
 class ExLMForSequenceClassification(ExLMClassificationModel):
@@ -76,23 +73,12 @@ class ExLMForSequenceClassification(ExLMClassificationModel):
     marks a missing label."""
 
     output_class = outputs.SequenceClassifierOutput
+    labels_tokens = False
 
     def __init__(self, config: ExLMConfig) -> None:
         super().__init__(config)
         self.classifier = ExLMClassificationHead(config)
         self.post_init()
-
-    def read_vectors(
-        self, sequences: EncoderInput, attention_mask: Tensor | None, every_layer: bool
-    ) -> Encoded:
-        pooling = self.config.classifier_pooling
-        return self.exlm.pool(sequences, attention_mask, pooling, every_layer)
-
-    def compute_logits(self, vectors: Tensor) -> Tensor:
-        return self.classifier(vectors)
-
-    def compute_loss(self, logits: Tensor, labels: Tensor) -> Tensor:
-        return mean_loss(logits, labels, self.config.problem_type)
 
 
 class ExLMForTokenClassification(ExLMClassificationModel):
@@ -102,6 +88,8 @@ class ExLMForTokenClassification(ExLMClassificationModel):
     the model repeats its input, logits and `hidden_states` belong to each token's first repeat."""
 
     output_class = outputs.TokenClassifierOutput
+    labels_tokens = True
+    classifier: nn.Linear
 
     def __init__(self, config: ExLMConfig) -> None:
         super().__init__(config)
@@ -109,17 +97,9 @@ class ExLMForTokenClassification(ExLMClassificationModel):
         self.classifier = nn.Linear(config.hidden_size, config.num_labels or 0)
         self.post_init()
 
-    def read_vectors(
-        self, sequences: EncoderInput, attention_mask: Tensor | None, every_layer: bool
-    ) -> Encoded:
-        return self.exlm.encode_tokens(sequences, every_layer, repeat_pooling="first")
-
     def compute_logits(self, vectors: Tensor) -> Tensor:
         logits = linear(self.dropout(vectors), self.classifier)
         return logits.to(at_least_float32(logits.dtype))
-
-    def compute_loss(self, logits: Tensor, labels: Tensor) -> Tensor:
-        return mean_loss(logits, labels, "single_label_classification")
 
 
 class ExLMForQuestionAnswering(ExLMPreTrainedModel):
@@ -175,7 +155,8 @@ class ExLMForQuestionAnswering(ExLMPreTrainedModel):
 
 
 def mean_loss(logits: Tensor, labels: Tensor, problem_type: str | None) -> Tensor:
-    """The `classification_loss` per labelled entry; 0 without any."""
+    """The mean of the losses of labelled entries; 0 without any. The arguments are those of
+    `classification_loss`."""
     total, count = classification_loss(logits, labels.to(logits.device), problem_type)
     return total / count.clamp(min=1)
 
@@ -183,10 +164,14 @@ def mean_loss(logits: Tensor, labels: Tensor, problem_type: str | None) -> Tenso
 def classification_loss(
     logits: Tensor, labels: Tensor, problem_type: str | None
 ) -> tuple[Tensor, Tensor]:
-    """The sum of the losses of labelled entries, and their number, from logits [B, tasks or
-    classes], or of tokens [B, S, classes]. Labels are [B] or [B, S] class indices
-    (single_label_classification), -100 where missing, else [B, tasks] with NaN where missing.
-    `problem_type` is as in transformers; if None, it is inferred as there."""
+    """The sum of the losses of labelled entries, and their number.
+
+    `problem_type` is that of transformers; if None, it is inferred as there.
+
+    problem type                  logits                        labels; missing ones are
+    single_label_classification   [B, classes], [B, S, classes] [B], [B, S] class indices; -100
+    multi_label_classification    [B, tasks]                    [B, tasks] 0 or 1; NaN
+    regression                    [B, tasks]                    [B, tasks] numbers; NaN"""
     if logits.dim() == 3:
         logits, labels = logits.flatten(0, 1), labels.flatten()
     if problem_type is None and logits.shape[1] > 1:

@@ -152,7 +152,8 @@ def _unpadded_layout(
 
 
 def _spans(selected: Tensor) -> Spans:
-    """The spans of sequences that consist of the true entries of each row of `selected` [B, N]."""
+    """The spans in one row of all true entries of `selected` [B, N], where each row of `selected`
+    is a sequence."""
     lengths = selected.sum(1)
     starts = torch.cat([lengths.new_zeros(1), lengths.cumsum(0)]).int()
     places = (selected.flatten().cumsum(0) - 1).clamp_(min=0).view_as(selected)
@@ -160,9 +161,10 @@ def _spans(selected: Tensor) -> Spans:
 
 
 def gather_positions(hidden: Tensor, index: Tensor) -> Tensor:
-    """hidden [B, L, ...] at index [B, N], on any device -> [B, N, ...]."""
-    first = torch.arange(hidden.shape[0], device=hidden.device)[:, None] * hidden.shape[1]
-    places = (first + index.to(hidden.device)).flatten()
+    """Row b of the result [B, N, ...] has the entries of row b of `hidden` [B, L, ...] at the
+    positions in row b of `index` [B, N], which may be on any device."""
+    row_starts = torch.arange(hidden.shape[0], device=hidden.device)[:, None] * hidden.shape[1]
+    places = (row_starts + index.to(hidden.device)).flatten()
     return hidden.flatten(0, 1).index_select(0, places).unflatten(0, index.shape)
 
 
@@ -175,13 +177,21 @@ def sdpa_attention(
     dropout: float = 0.0,
     **options: Any,
 ) -> tuple[Tensor, Tensor | None]:
-    """Softmax attention, as the interface of transformers has it; query [B, H, N, d], key, value
-    [B, H, L, d], mask [B, 1, 1, L] bool, true where attended; the result is [B, N, H, d] and, if
-    they are computed, weights [B, H, N, L]. It is PyTorch's fused kernel, or `eager_attention`
-    where that kernel is slow (in bfloat16 on a CPU) or missing (with dropout on a CPU).
+    """Softmax attention by PyTorch's fused kernel, or by `eager_attention` where that kernel is
+    slow (in bfloat16 on a CPU) or missing (with dropout on a CPU).
 
-    The `options` are ignored. They are for implementations of other libraries, such as the scaling,
-    which is always 1 / sqrt(d) here."""
+    The arguments are those of the interface of transformers. The `options` are for implementations
+    of other libraries and are ignored; one is the scaling, which is always 1 / sqrt(d) here.
+
+    Args:
+        query: [B, H, N, d], of N positions, with d features per head.
+        key, value: [B, H, L, d].
+        attention_mask: [B, 1, 1, L] bool, true where attended; None: everywhere.
+        dropout: of the weights.
+
+    Returns:
+        The mixtures of values [B, N, H, d]; and the weights [B, H, N, L], None if the kernel does
+        not give them."""
     if query.device.type == "cpu" and (query.dtype == torch.bfloat16 or dropout > 0):
         return eager_attention(module, query, key, value, attention_mask, dropout)
     mixed = F.scaled_dot_product_attention(
@@ -199,7 +209,7 @@ def eager_attention(
     dropout: float = 0.0,
     **options: Any,
 ) -> tuple[Tensor, Tensor | None]:
-    """`sdpa_attention` by plain products."""
+    """The same as `sdpa_attention`, by plain products."""
     scores = (query * query.shape[-1] ** -0.5) @ key.transpose(-1, -2)
     if attention_mask is not None:
         floor = torch.zeros(attention_mask.shape, dtype=query.dtype, device=query.device)

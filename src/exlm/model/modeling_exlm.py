@@ -17,7 +17,7 @@ from exlm.ops.dropout import Dropout
 from exlm.ops.expansion import EncoderInput, Lattice, unexpanded_input, without_copies
 from exlm.ops.rotary import rotary_tables
 
-# How vectors of several tokens, or of the repeats of one, become one.
+# How the vectors of several tokens, or of the repeats of one token, become one vector.
 Pooling = Literal["mean", "first"]
 
 
@@ -124,7 +124,7 @@ class ExLMModel(ExLMPreTrainedModel):
         masked: Tensor | None = None,
         labels: Tensor | None = None,
     ) -> Lattice:
-        """The lattice of a batch: `expand_batch` for this model."""
+        """The lattice of a batch, each tensor [B, S]: `expand_batch` for this model."""
         self.warn_if_padding_and_no_attention_mask(input_ids, attention_mask)
         return expand_batch(self.config, input_ids, attention_mask, masked, labels)
 
@@ -335,9 +335,9 @@ class ExLMModel(ExLMPreTrainedModel):
     def encode_tokens(
         self, sequences: EncoderInput, every_layer: bool, repeat_pooling: Pooling
     ) -> Encoded:
-        """What tasks read of a `task_input`: a vector [B, S, D] for each token, after
+        """A vector [B, S, D] for each token of a `task_input`: its hidden state after
         `config.task_layers` layers. If the model repeats its input, `repeat_pooling` says whether
-        the vector is the first repeat's or the mean."""
+        the vector is that of the first repeat or the mean over all."""
         hidden, hidden_states = self.encode(
             sequences, read_layers=self.config.task_layers, every_layer=every_layer
         )
@@ -351,7 +351,7 @@ class ExLMModel(ExLMPreTrainedModel):
         pooling: Pooling = "mean",
     ) -> Tensor:
         """One vector [B, D] per sequence: the mean over the vectors of its real tokens (`forward`),
-        or the vector of the first token, in a model that repeats its input of the first repeat."""
+        or the vector of its first token (of the first repeat, if the model repeats its input)."""
         sequences = self.task_input(input_ids, attention_mask)
         return self.pool(sequences, attention_mask, pooling).hidden
 
@@ -362,8 +362,8 @@ class ExLMModel(ExLMPreTrainedModel):
         pooling: Pooling,
         every_layer: bool = False,
     ) -> Encoded:
-        """The `embedding` [B, D] of a `task_input`, which was made with the same `attention_mask`;
-        and the tokens' hidden states of every layer, if these are asked for."""
+        """The `embedding` [B, D] of sequences that `task_input` made with the same
+        `attention_mask`; and the tokens' hidden states of every layer, if these are asked for."""
         if pooling not in ("mean", "first"):
             raise InputError(f"pooling is {pooling!r}; it must be mean or first")
         if pooling == "first":
