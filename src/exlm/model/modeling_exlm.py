@@ -172,9 +172,10 @@ class ExLMModel(ExLMPreTrainedModel):
         for stage in stages:
             if stage.layers.start > 0:
                 hidden = self._copy_masks(hidden, stage)
+            layout_before_last = stage.layout.for_all_positions()
             for index in stage.layers:
                 is_last = index == layer_count - 1
-                layout = stage.layout if is_last else stage.layout.for_all_positions()
+                layout = stage.layout if is_last else layout_before_last
                 hidden = self.layers[index](
                     hidden, stage.tables, layout, **sequences.attention_options
                 )
