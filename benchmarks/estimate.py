@@ -207,15 +207,20 @@ def estimate(shape: Shape, rate: float = 0.1, without: tuple[str, ...] = ()) -> 
     exact_level(CPU)  # is found out once in a process, which takes numbers
     pads = "vocabulary" not in without
     links_at_once = 0 if "heads" in without else transition.MOST_LINKS_AT_ONCE["cuda"]
-    arrange = modeling_exlm.arrange
 
-    def arranged(*args: Any) -> Any:
-        with unset_fake_temporarily():
-            return arrange(*args)
+    def on_cpu(function: Callable) -> Callable:
+        """What happens before tensors are on the GPU."""
+
+        def call(*args: Any) -> Any:
+            with unset_fake_temporarily():
+                return function(*args)
+
+        return call
 
     attention = {"sdpa": counter.masked_attention}
     patches: list[AbstractContextManager[Any]] = [
-        mock.patch.object(modeling_exlm, "arrange", arranged),
+        mock.patch.object(modeling_exlm, "arrange", on_cpu(modeling_exlm.arrange)),
+        mock.patch.object(encoder.Layout, "to_rows", on_cpu(encoder.Layout.to_rows)),
         mock.patch.object(ExLMModel, "removes_padding", lambda *_: "unpadded" not in without),
         mock.patch.object(encoder, "ALL_ATTENTION_FUNCTIONS", attention),
         mock.patch.object(encoder, "flash_attention", counter.unpadded_attention),

@@ -68,6 +68,28 @@ def test_vectors_in_place_of_tokens_and_numbers_of_words(tiny_config, tiny_batch
     assert not torch.allclose(first_output(model, far), expected, atol=1e-4)
 
 
+def test_positions_of_an_answer_may_have_a_column_and_lie_outside_of_the_text(
+    tiny_config, tiny_batch
+):
+    """As in models of transformers; a position outside of the text does not count in the loss."""
+    model = ExLMForQuestionAnswering(tiny_config()).eval()
+    inputs = inputs_of(tiny_batch)
+    starts, ends = torch.tensor([1, 2, 0, 1]), torch.tensor([3, 2, 1, 1])
+    output = model(**inputs, start_positions=starts, end_positions=ends)
+    column = model(**inputs, start_positions=starts[:, None], end_positions=ends[:, None])
+    assert torch.equal(column.loss, output.loss)
+    cross_entropy = torch.nn.functional.cross_entropy
+    of_starts = cross_entropy(output.start_logits, starts, reduction="none")
+    of_ends = cross_entropy(output.end_logits, ends, reduction="none")
+    length = inputs["input_ids"].shape[1]
+    for outside in (length, 10_000, -1, -100):
+        starts[3], ends[2:] = outside, outside
+        loss = model(**inputs, start_positions=starts, end_positions=ends).loss
+        torch.testing.assert_close(loss, (of_starts[:3].sum() + of_ends[:2].sum()) / 5)
+    nowhere = torch.full((4,), length)
+    assert model(**inputs, start_positions=nowhere, end_positions=nowhere).loss == 0
+
+
 @pytest.mark.parametrize("head", HEADS)
 def test_what_cannot_be_used_is_named(tiny_config, tiny_batch, head):
     inputs = inputs_of(tiny_batch)

@@ -51,6 +51,13 @@ def test_a_warm_up_given_as_a_share_stays_a_share():
         LoopConfig(10, OptimizerConfig(warmup_steps=11))
 
 
+def test_a_share_of_the_steps_is_not_rounded_down_twice():
+    """In floating point 0.57 * 100 is 56.99999999999999."""
+    shares = range(100)
+    assert [OptimizerConfig(warmup_ratio=n / 100).warmup_in(100) for n in shares] == [*shares]
+    assert OptimizerConfig(warmup_ratio=0.57).warmup_in(99) == 56
+
+
 @pytest.mark.parametrize("name", ["weight_decay", "adam_eps", "clip_norm"])
 @pytest.mark.parametrize("value", [-1.0, float("nan")])
 def test_numbers_that_are_negative_or_none_are_refused(name, value):

@@ -100,6 +100,7 @@ def _remove_debug_data(part: Any) -> None:
 
 
 def _refuse_what_onnx_cannot_say(config: PreTrainedConfig) -> None:
+    """Raises InputError for a model that an ONNX file cannot hold."""
     if config.tasks_copy_boundaries:
         raise InputError(
             "a model with boundary_states k cannot be exported: its input grows inside the model"

@@ -48,8 +48,12 @@ def share(model: str, directory: str) -> Path:
         if problem := find_change(source / GRID_RESULTS):
             raise InputError(f"{source}: {problem}; restore it or train again")
     to_copy = {path for file in files for path in (file, *file.parents)}
-    others = [path for path in source.rglob("*") if path.parent in to_copy and path not in to_copy]
-    left_out = {path.name for path in others if not path.name.startswith(".")}
+    # A folder of which nothing is copied is named in place of its files.
+    names_left_out = {
+        path.name
+        for path in source.rglob("*")
+        if path.parent in to_copy and path not in to_copy and not path.name.startswith(".")
+    }
     with new_directory(Path(directory), advice=" or empty it") as copy:
         for file in files:
             target = copy / file.relative_to(source)
@@ -60,9 +64,9 @@ def share(model: str, directory: str) -> Path:
         if (copy / GRID_RESULTS).is_file():
             finish_run(copy, GRID_RESULTS, _without_folders(read_or_empty(copy / GRID_RESULTS)))
     size = sum(file.stat().st_size for file in files) / 1e6
-    copied = sorted({file.name for file in files})
-    print(f"{directory}: {size:.1f} MB, models: {len(folders)}, files: {', '.join(copied)}")
-    print(f"left out: {listed(sorted(left_out)) or 'nothing'}")
+    names = ", ".join(sorted({file.name for file in files}))
+    print(f"{directory}: {size:.1f} MB, models: {len(folders)}, files: {names}")
+    print(f"left out: {listed(sorted(names_left_out)) or 'nothing'}")
     return Path(directory)
 
 

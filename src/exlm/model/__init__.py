@@ -3,9 +3,9 @@
 A batch goes through the files in this order:
 
     configuration_exlm  the sizes and switches
-    expander            [MASK] tokens become states: the `Lattice`
+    expansion           [MASK] tokens become states: the `Lattice`
     modeling_exlm       `ExLMModel.encode`: embeddings, and the layers in one or two stages
-    encoder             the layout of a batch, attention and the feed-forward block
+    encoder             the rows of positions that layers read; attention and feed-forward block
     heads               log-probabilities of tokens, and links between states
     objectives          the loss, and log-probabilities of masked tokens
     masked_lm           all of these together; `forward` is the place to begin reading

@@ -1,6 +1,7 @@
-"""The layout of a batch, padded rows or one row without padding; and the layers that read it, of a
-pre-LayerNorm Transformer: x + Attn(LN(x)), x + FFN(LN(x)). The last layer computes only the
-positions that a head reads, and exactly."""
+"""The layers of the encoder, a pre-LayerNorm Transformer, and the rows of positions that they read.
+
+A layer computes x + Attention(LN(x)), and of that y + FeedForward(LN(y)). The last layer computes
+only the positions that a head reads; their hidden states are the same as if it computed all."""
 
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
@@ -15,7 +16,7 @@ from transformers.modeling_layers import GradientCheckpointingLayer
 from exlm.model.configuration_exlm import ExLMConfig
 from exlm.ops.dropout import Dropout
 from exlm.ops.dropout import dropout as drop
-from exlm.ops.expansion import EncoderInput, tensors_to
+from exlm.ops.expansion import EncoderInput, tensors_to, to_device
 from exlm.ops.precision import is_plain
 from exlm.ops.rotary import apply_rotary
 
@@ -25,43 +26,67 @@ Tables = tuple[Tensor, Tensor]  # cosines and sines of the rotary positions
 
 
 class Spans(NamedTuple):
-    """Where the positions of B sequences are in one row without padding, sequence after
-    sequence."""
+    """Where B sequences begin and end in one row, in which they follow each other without
+    padding."""
 
     starts: Tensor  # [B + 1] int32, where each sequence begins, and where the last one ends
     longest: int  # the largest number of positions of a sequence
-    # [B, N] where in the row each position of each sequence is; padding has any place
+    # [B, N] where in the row each position of each sequence is; of padding it is any place
     places: Tensor
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Layout:
-    """A batch as layers read it, on their device: R rows of L positions. Padded: a sequence per
-    row, R = B. Unpadded: one row with the real positions of all sequences, R = 1."""
+    """In which rows, R of L positions, the layers read the positions of B sequences.
 
-    input_ids: Tensor  # [R, L]
-    inputs_embeds: Tensor | None  # [R, L, D] vectors in place of the embeddings of `input_ids`
-    position_ids: Tensor  # [R, L, 2] token position and copy index
+        padded: a sequence per row, R = B        unpadded: all real positions in one row, R = 1
+            a b c                                    a b c d e
+            d e .
+
+    What stands at the positions is in the `EncoderInput`; `to_rows` fetches it from there. All
+    tensors but `real` are on the model's device."""
+
+    device: torch.device  # the model's
+    mask: Tensor | None = None  # [R, 1, 1, L] bool, true where attended; None: everywhere
+    spans: Spans | None = None  # of the sequences; None if padded
+    # The numbers of the real positions, of all B * L, on the device of the `EncoderInput`; None if
+    # padded.
+    real: Tensor | None = None
     # [R, L] in a late expansion, where each position's token is in the rows of the layers before
     # it; None if nothing is copied between layers
-    source: Tensor | None
-    first_copy: Tensor  # [B, S] position of the first copy of each input token in its sequence
-    attention_options: dict[str, Any]
-    # [R, N] the only positions that the last layer computes; None for all
+    source: Tensor | None = None
+    token_places: Tensor  # [B, S] where in its row the first copy of each input token is
+    # [R, N] the only positions that a layer computes; None for all
     output_positions: Tensor | None = None
-    mask: Tensor | None = None  # [R, 1, 1, L] bool, true where attended; None: everywhere
-    spans: Spans | None = None  # of all positions; None if padded
     output_spans: Spans | None = None  # of the output positions; None if padded, or all are output
 
+    def to_rows(self, values: Tensor) -> Tensor:
+        """Values of an `EncoderInput` [B, L, ...] as rows [R, L, ...] on the model's device."""
+        if self.real is not None:
+            values = values.flatten(0, 1)[self.real][None]
+        return to_device(values, self.device)
+
+    def for_all_positions(self) -> "Layout":
+        """The layout of layers before the last one, which compute every position."""
+        return replace(self, output_positions=None, output_spans=None)
+
+    @property
+    def computed_spans(self) -> Spans | None:
+        """The spans of the positions that a layer computes; None if padded."""
+        return self.spans if self.output_spans is None else self.output_spans
+
     def by_sequence(self, hidden: Tensor) -> Tensor:
-        """The last layer's hidden states [R, N, D] as [B, N, D]. Entries after the end of a
-        sequence are hidden states of other positions, and mean nothing."""
-        spans = self.output_spans or self.spans
+        """What a layer computed, [R, N, D], as [B, N, D]. Entries after the end of a sequence are
+        hidden states of other positions, and mean nothing."""
+        spans = self.computed_spans
         return hidden if spans is None else hidden.squeeze(0)[spans.places]
 
     def at_tokens(self, hidden: Tensor) -> Tensor:
-        """Hidden states [R, L, D] as [B, S, D], of the first copy of every input token."""
-        return gather_positions(self.by_sequence(hidden), self.first_copy)
+        """Hidden states of all positions [R, L, D] as [B, S, D], of the first copy of every input
+        token."""
+        if self.spans is None:
+            return gather_positions(hidden, self.token_places)
+        return hidden.squeeze(0)[self.token_places]
 
 
 def arrange(
@@ -74,40 +99,40 @@ def arrange(
     """The layout of a batch on a device, in one row or with a row for each sequence. The last layer
     computes the `output_positions` [B, N], of which the first `output_counts` [B] are real; without
     both it computes all."""
-    layout = Layout(
-        input_ids=sequences.input_ids,
-        inputs_embeds=sequences.inputs_embeds,
-        position_ids=sequences.position_ids,
-        source=None if sequences.unexpanded is None else sequences.source_token,
-        first_copy=sequences.first_copy,
-        attention_options=sequences.attention_options,
-        output_positions=output_positions,
-    )
     if without_padding:
-        layout = _without_padding(layout, sequences, output_counts)
+        layout = _unpadded_layout(sequences, device, output_positions, output_counts)
     else:
         mask = sequences.attention_mask
         # Tested on the CPU only: to read the answer from a GPU would wait for all earlier work.
         # A graph that is traced with one batch must fit others.
         is_traced = torch.compiler.is_compiling() or torch.jit.is_tracing()
         is_whole = mask.device.type == "cpu" and not is_traced and bool(mask.all())
-        layout = replace(layout, mask=None if is_whole else mask[:, None, None, :])
-    return tensors_to(layout, device)
+        layout = Layout(
+            device=device,
+            mask=None if is_whole else mask[:, None, None, :],
+            source=None if sequences.unexpanded is None else sequences.source_token,
+            token_places=sequences.first_copy,
+            output_positions=output_positions,
+        )
+    moved = tensors_to(replace(layout, real=None), device)
+    # `real` selects from the sequences, so it stays where they are.
+    return replace(moved, real=layout.real)
 
 
-def _without_padding(
-    layout: Layout, sequences: EncoderInput, output_counts: Tensor | None
+def _unpadded_layout(
+    sequences: EncoderInput,
+    device: torch.device,
+    output_positions: Tensor | None,
+    output_counts: Tensor | None,
 ) -> Layout:
-    """The padded layout of the sequences in one row."""
-    mask = sequences.attention_mask
+    """The layout in one row, with its tensors still on the device of the sequences."""
+    spans = _spans(sequences.attention_mask)
     # Indices take less time than a mask, which each of the tensors would have to search.
-    real = mask.flatten().nonzero()[:, 0]
-    spans = _spans(mask)
-    source = layout.source
-    if source is not None and sequences.unexpanded is not None:
-        source = _spans(sequences.unexpanded.attention_mask).places.gather(1, source)
-        source = source.flatten()[real][None]
-    output_positions = layout.output_positions
+    real = sequences.attention_mask.flatten().nonzero()[:, 0]
+    source = None
+    if sequences.unexpanded is not None:
+        places_before = _spans(sequences.unexpanded.attention_mask).places
+        source = places_before.gather(1, sequences.source_token).flatten()[real][None]
     output_spans = None
     if output_positions is not None:
         assert output_counts is not None
@@ -115,20 +140,20 @@ def _without_padding(
         is_output = index < output_counts[:, None]
         output_spans = _spans(is_output)
         output_positions = spans.places.gather(1, output_positions)[is_output][None]
-    return replace(
-        layout,
-        input_ids=layout.input_ids.flatten()[real][None],
-        inputs_embeds=None if layout.inputs_embeds is None else layout.inputs_embeds[mask][None],
-        position_ids=layout.position_ids.flatten(0, 1)[real][None],
-        source=source,
-        output_positions=output_positions,
+    return Layout(
+        device=device,
         spans=spans,
+        real=real,
+        source=source,
+        token_places=spans.places.gather(1, sequences.first_copy),
+        output_positions=output_positions,
         output_spans=output_spans,
     )
 
 
 def _spans(selected: Tensor) -> Spans:
-    """The spans of sequences that consist of the true entries of each row of `selected` [B, N]."""
+    """The spans in one row of all true entries of `selected` [B, N], where each row of `selected`
+    is a sequence."""
     lengths = selected.sum(1)
     starts = torch.cat([lengths.new_zeros(1), lengths.cumsum(0)]).int()
     places = (selected.flatten().cumsum(0) - 1).clamp_(min=0).view_as(selected)
@@ -136,9 +161,10 @@ def _spans(selected: Tensor) -> Spans:
 
 
 def gather_positions(hidden: Tensor, index: Tensor) -> Tensor:
-    """hidden [B, L, ...] at index [B, N], on any device -> [B, N, ...]."""
-    first = torch.arange(hidden.shape[0], device=hidden.device)[:, None] * hidden.shape[1]
-    places = (first + index.to(hidden.device)).flatten()
+    """Row b of the result [B, N, ...] has the entries of row b of `hidden` [B, L, ...] at the
+    positions in row b of `index` [B, N], which may be on any device."""
+    row_starts = torch.arange(hidden.shape[0], device=hidden.device)[:, None] * hidden.shape[1]
+    places = (row_starts + index.to(hidden.device)).flatten()
     return hidden.flatten(0, 1).index_select(0, places).unflatten(0, index.shape)
 
 
@@ -151,13 +177,21 @@ def sdpa_attention(
     dropout: float = 0.0,
     **options: Any,
 ) -> tuple[Tensor, Tensor | None]:
-    """Softmax attention, as the interface of transformers has it; query [B, H, N, d], key, value
-    [B, H, L, d], mask [B, 1, 1, L] bool, true where attended; the result is [B, N, H, d] and, if
-    they are computed, weights [B, H, N, L]. It is PyTorch's fused kernel, or `eager_attention`
-    where that kernel is slow (in bfloat16 on a CPU) or missing (with dropout on a CPU).
+    """Softmax attention by PyTorch's fused kernel, or by `eager_attention` where that kernel is
+    slow (in bfloat16 on a CPU) or missing (with dropout on a CPU).
 
-    The `options` are ignored. They are for implementations of other libraries, such as the scaling,
-    which is always 1 / sqrt(d) here."""
+    The arguments are those of the interface of transformers. The `options` are for implementations
+    of other libraries and are ignored; one is the scaling, which is always 1 / sqrt(d) here.
+
+    Args:
+        query: [B, H, N, d], of N positions, with d features per head.
+        key, value: [B, H, L, d].
+        attention_mask: [B, 1, 1, L] bool, true where attended; None: everywhere.
+        dropout: of the weights.
+
+    Returns:
+        The mixtures of values [B, N, H, d]; and the weights [B, H, N, L], None if the kernel does
+        not give them."""
     if query.device.type == "cpu" and (query.dtype == torch.bfloat16 or dropout > 0):
         return eager_attention(module, query, key, value, attention_mask, dropout)
     mixed = F.scaled_dot_product_attention(
@@ -175,7 +209,7 @@ def eager_attention(
     dropout: float = 0.0,
     **options: Any,
 ) -> tuple[Tensor, Tensor | None]:
-    """`sdpa_attention` by plain products."""
+    """The same as `sdpa_attention`, by plain products."""
     scores = (query * query.shape[-1] ** -0.5) @ key.transpose(-1, -2)
     if attention_mask is not None:
         floor = torch.zeros(attention_mask.shape, dtype=query.dtype, device=query.device)
@@ -211,6 +245,9 @@ def unpadded_attention(
 
 
 class ExLMAttention(nn.Module):
+    """Multi-head self-attention, whose queries and keys rotate by their positions (2D RoPE; paper,
+    section 4.2)."""
+
     is_causal = False
 
     def __init__(self, config: ExLMConfig, layer_idx: int) -> None:
@@ -223,22 +260,20 @@ class ExLMAttention(nn.Module):
         self.output = nn.Linear(config.hidden_size, config.hidden_size)
 
     def forward(
-        self, hidden: Tensor, tables: Tables, layout: Layout, output_positions: Tensor | None
+        self, hidden: Tensor, tables: Tables, layout: Layout, **attention_options: Any
     ) -> Tensor:
-        """hidden [R, L, D] -> [R, L, D], or [R, N, D] at the output positions."""
-        query, key, value = self._project(hidden, output_positions)
+        """hidden [R, L, D] -> [R, L, D], or [R, N, D] if the layout has N output positions. The
+        options are for an implementation of attention that is not the model's own."""
+        query, key, value = self._project(hidden, layout.output_positions)
         cos, sin = tables
         key = apply_rotary(key, cos, sin)
-        if output_positions is not None:
-            cos = gather_positions(cos, output_positions)
-            sin = gather_positions(sin, output_positions)
+        if layout.output_positions is not None:
+            cos = gather_positions(cos, layout.output_positions)
+            sin = gather_positions(sin, layout.output_positions)
         query = apply_rotary(query, cos, sin)
         rate = self.dropout if self.training else 0.0
-        if layout.spans is not None:
-            queries = layout.spans
-            if output_positions is not None and layout.output_spans is not None:
-                queries = layout.output_spans
-            mixed = unpadded_attention(query, key, value, queries, layout.spans, rate)
+        if layout.spans is not None and layout.computed_spans is not None:
+            mixed = unpadded_attention(query, key, value, layout.computed_spans, layout.spans, rate)
         else:
             # Every model has a name here: transformers sets sdpa if none is asked for.
             attend = ALL_ATTENTION_FUNCTIONS[self.config._attn_implementation]
@@ -251,7 +286,7 @@ class ExLMAttention(nn.Module):
                 dropout=rate,
                 scaling=query.shape[-1] ** -0.5,
                 is_causal=False,
-                **layout.attention_options,
+                **attention_options,
             )
         return self.output(mixed.reshape(query.shape[0], query.shape[2], -1))
 
@@ -259,7 +294,9 @@ class ExLMAttention(nn.Module):
         self, hidden: Tensor, output_positions: Tensor | None
     ) -> tuple[Tensor, Tensor, Tensor]:
         """Query, key and value, each [R, H, L, d]; the query only of the `output_positions`."""
-        if output_positions is not None and is_plain(self.qkv):
+        if output_positions is None:
+            query, key, value = self.qkv(hidden).chunk(3, dim=-1)
+        elif is_plain(self.qkv):
             width = hidden.shape[-1]
             query_weight, key_value_weight = self.qkv.weight.split([width, 2 * width])
             query_bias, key_value_bias = self.qkv.bias.split([width, 2 * width])
@@ -267,9 +304,9 @@ class ExLMAttention(nn.Module):
             query = F.linear(query_hidden, query_weight, query_bias)
             key, value = F.linear(hidden, key_value_weight, key_value_bias).chunk(2, dim=-1)
         else:
+            # The three have one layer, which cannot be divided if it is quantised or adapted.
             query, key, value = self.qkv(hidden).chunk(3, dim=-1)
-            if output_positions is not None:
-                query = gather_positions(query, output_positions)
+            query = gather_positions(query, output_positions)
         return self._heads(query), self._heads(key), self._heads(value)
 
     def _heads(self, projected: Tensor) -> Tensor:
@@ -278,6 +315,8 @@ class ExLMAttention(nn.Module):
 
 
 class ExLMLayer(GradientCheckpointingLayer):
+    """One layer of the encoder: attention, then the feed-forward block."""
+
     def __init__(self, config: ExLMConfig, layer_idx: int) -> None:
         super().__init__()
         self.attention_norm = nn.LayerNorm(config.hidden_size, eps=config.layer_norm_eps)
@@ -290,16 +329,12 @@ class ExLMLayer(GradientCheckpointingLayer):
         self.activation_dropout = Dropout(config.activation_dropout)
 
     def forward(
-        self,
-        hidden: Tensor,
-        tables: Tables,
-        layout: Layout,
-        output_positions: Tensor | None = None,
+        self, hidden: Tensor, tables: Tables, layout: Layout, **attention_options: Any
     ) -> Tensor:
-        """hidden [R, L, D] -> [R, L, D], or [R, N, D] at the output positions alone."""
-        mixed = self.attention(self.attention_norm(hidden), tables, layout, output_positions)
-        if output_positions is not None:
-            hidden = gather_positions(hidden, output_positions)
+        """hidden [R, L, D] -> [R, L, D], or [R, N, D] if the layout has N output positions."""
+        mixed = self.attention(self.attention_norm(hidden), tables, layout, **attention_options)
+        if layout.output_positions is not None:
+            hidden = gather_positions(hidden, layout.output_positions)
         hidden = hidden + self.dropout(mixed)
         inner = self.activation_dropout(self.activation(self.ffn_in(self.ffn_norm(hidden))))
         return hidden + self.dropout(self.ffn_out(inner))

@@ -1,5 +1,5 @@
-"""The heads, which read the encoder's hidden states: prediction of tokens, links between states,
-classification.
+"""The heads, which read the encoder's hidden states H: prediction of tokens (the paper's P), links
+between states (its E; both section 4.2), and classification.
 
 Heads switch autocast off: their products are small, and errors in log-probabilities add up along a
 path. Only the product with the vocabulary, the largest, has bfloat16 operands in training; its sums
@@ -19,7 +19,8 @@ from exlm.ops.transition import LinkPrior, PriorStrength
 
 
 class ExLMPredictionHead(nn.Module):
-    """Linear, GELU, LayerNorm; the vocabulary projection is the tied embedding plus `bias`."""
+    """The token prediction head: linear, GELU, LayerNorm, and the product with the weight of the
+    token embedding (W_P of the paper, section 4.2), plus a bias."""
 
     def __init__(self, config: ExLMConfig) -> None:
         super().__init__()
@@ -29,7 +30,7 @@ class ExLMPredictionHead(nn.Module):
         self.decoder = nn.Linear(config.hidden_size, config.vocab_size)
 
     def transform(self, hidden: Tensor) -> Tensor:
-        """[..., D] -> [..., D]."""
+        """All before the product with the vocabulary: [..., D] -> [..., D]."""
         with torch.autocast(hidden.device.type, enabled=False):
             return self.norm(self.activation(linear(hidden, self.dense)))
 
@@ -61,7 +62,8 @@ class ExLMPredictionHead(nn.Module):
 
 
 class ExLMTransitionHead(nn.Module):
-    """The links between the states of a lattice (`exlm.ops.transition`)."""
+    """Makes the links between the states of a lattice: queries and keys (paper, section 4.2), and
+    with `transition: gated` a gate for each head. `exlm.ops.transition` does the rest."""
 
     def __init__(self, config: ExLMConfig) -> None:
         super().__init__()
@@ -80,8 +82,9 @@ class ExLMTransitionHead(nn.Module):
     def forward(
         self, states: Tensor, lattice: Lattice, prior: PriorStrength | None = None
     ) -> Tensor:
-        """Hidden states [B, N, D] of a lattice's states -> `links` [B, N, N], at least float32;
-        `prior` replaces the configuration's."""
+        """The `links` [B, N, N], at least float32, from the hidden states [B, N, D] of a lattice's
+        states; `prior` replaces the configuration's. InputError if the lattice has more positions
+        than the gated transition has weights for."""
         target_of_state = lattice.target_of_state if self.is_sparse else None
         edges = transition.edge_mask(lattice.state_lengths, states.shape[1], target_of_state)
         if prior is None:
@@ -90,9 +93,11 @@ class ExLMTransitionHead(nn.Module):
         if any(prior):
             link_prior = LinkPrior(prior, lattice.target_of_state, lattice.state_copy)
         if not self.is_gated:
-            query, key = linear(states, self.query), linear(states, self.key)
+            query = linear(states, self.query)
+            key = linear(states, self.key)
             return transition.single_links(query, key, edges, link_prior)
-        length, limit = lattice.input_ids.shape[1], self.positions.num_embeddings
+        length = lattice.input_ids.shape[1]
+        limit = self.positions.num_embeddings
         if length > limit:
             raise InputError(
                 f"a sequence expands to {length} positions but max_position_embeddings is {limit}; "
@@ -107,7 +112,7 @@ class ExLMTransitionHead(nn.Module):
 
 
 class ExLMClassificationHead(nn.Module):
-    """Dropout, Linear, tanh, dropout, Linear on one vector per sequence, as RoBERTa's."""
+    """The head of RoBERTa, on one vector per sequence: dropout, linear, tanh, dropout, linear."""
 
     def __init__(self, config: ExLMConfig) -> None:
         super().__init__()
@@ -118,7 +123,7 @@ class ExLMClassificationHead(nn.Module):
         self.output = nn.Linear(config.hidden_size, int(config.num_labels or 1))
 
     def forward(self, hidden: Tensor) -> Tensor:
-        """hidden [B, D] -> logits [B, num_labels] float32."""
+        """hidden [B, D] -> logits [B, num_labels], at least float32."""
         with torch.autocast(hidden.device.type, enabled=False):
             inner = torch.tanh(linear(self.dropout(hidden), self.dense))
             logits = linear(self.dropout(inner), self.output)

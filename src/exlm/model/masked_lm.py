@@ -69,7 +69,7 @@ class ExLMForMaskedLM(ExLMPreTrainedModel):
             labels: [B, S] original tokens at the masked positions, -100 elsewhere.
             lattice: the result of `expand` for these three, and in place of them.
             prior: the order prior, if it is not the configuration's (a schedule over training).
-            token_type_ids: as for `ExLMModel.task_input`.
+            token_type_ids: [B, S] zeros, which mean nothing to the model.
             position_ids, inputs_embeds, output_attentions: InputError unless None or false.
             output_hidden_states: whether to return the hidden states of the embedding and of every
                 layer, [B, S, D] each, of a masked token its first copy's."""
@@ -107,8 +107,8 @@ class ExLMForMaskedLM(ExLMPreTrainedModel):
         )
 
     def _logits(self, hidden: Tensor, output: LatticeOutput) -> Tensor:
-        """Logits [B, S, V] as described for `ExLMMaskedLMOutput`, from all positions and from the
-        lattice states."""
+        """The logits [B, S, V] of `ExLMMaskedLMOutput`: those of masks from the output at their
+        states, all others from the hidden states of all positions [B, L, D]."""
         lattice = output.lattice
         logits = self.head(gather_positions(hidden, lattice.first_copy))
         rows, targets = lattice.target_is_mask.nonzero(as_tuple=True)
@@ -120,7 +120,7 @@ class ExLMForMaskedLM(ExLMPreTrainedModel):
         self, lattice: Lattice, states: Tensor | None = None, prior: PriorStrength | None = None
     ) -> LatticeOutput:
         """What the model says about a lattice, which objectives and evaluations read. `states` are
-        the `lattice_states`, if they are computed already."""
+        its `lattice_states`, if they are computed already; `prior` is that of `forward`."""
         if states is None:
             states = self.lattice_states(lattice)
         lattice = lattice.to(states.device)

@@ -12,12 +12,12 @@ from transformers.utils import can_return_tuple
 from exlm.errors import InputError
 from exlm.model.configuration_exlm import ExLMConfig
 from exlm.model.encoder import ExLMLayer, Layout, Tables, arrange, gather_positions
-from exlm.model.expander import expand_batch
+from exlm.model.expansion import expand_batch
 from exlm.ops.dropout import Dropout
 from exlm.ops.expansion import EncoderInput, Lattice, unexpanded_input, without_copies
 from exlm.ops.rotary import rotary_tables
 
-# How vectors of several tokens, or of the repeats of one, become one.
+# How the vectors of several tokens, or of the repeats of one token, become one vector.
 Pooling = Literal["mean", "first"]
 
 
@@ -30,11 +30,14 @@ class Encoded(NamedTuple):
 
 
 class Stage(NamedTuple):
-    """Consecutive layers that read the same sequences, and what they read beside hidden states."""
+    """Consecutive layers that read the same positions. There are two in a late expansion: the
+    layers before it read the tokens, those after it the copies."""
 
     layers: range
-    layout: Layout
-    tables: Tables
+    sequences: EncoderInput  # what stands at the positions
+    layout: Layout  # in which rows the layers read them
+    position_ids: Tensor  # [R, L, 2] those of the sequences, as rows on the model's device
+    tables: Tables  # the rotation of each position
 
 
 class CopyEmbedding(nn.Embedding):
@@ -121,7 +124,7 @@ class ExLMModel(ExLMPreTrainedModel):
         masked: Tensor | None = None,
         labels: Tensor | None = None,
     ) -> Lattice:
-        """The lattice of a batch: `expand_batch` for this model."""
+        """The lattice of a batch, each tensor [B, S]: `expand_batch` for this model."""
         self.warn_if_padding_and_no_attention_mask(input_ids, attention_mask)
         return expand_batch(self.config, input_ids, attention_mask, masked, labels)
 
@@ -164,15 +167,18 @@ class ExLMModel(ExLMPreTrainedModel):
             )
         computed_positions = None if every_layer else output_positions
         stages = self._stages(sequences, layer_count, computed_positions, output_counts)
-        hidden = self._embed(stages[0].layout)
+        hidden = self._embed(stages[0])
         hidden_states = [stages[0].layout.at_tokens(hidden)] if every_layer else []
-        for layers, layout, tables in stages:
-            if layers.start > 0:
-                hidden = self._copy_masks(hidden, layout)
-            for index in layers:
+        for stage in stages:
+            if stage.layers.start > 0:
+                hidden = self._copy_masks(hidden, stage)
+            layout_before_last = stage.layout.for_all_positions()
+            for index in stage.layers:
                 is_last = index == layer_count - 1
-                positions = layout.output_positions if is_last else None
-                hidden = self.layers[index](hidden, tables, layout, positions)
+                layout = stage.layout if is_last else layout_before_last
+                hidden = self.layers[index](
+                    hidden, stage.tables, layout, **sequences.attention_options
+                )
                 if is_last:
                     hidden = self.norm(hidden)
                 if every_layer:
@@ -200,43 +206,49 @@ class ExLMModel(ExLMPreTrainedModel):
                 continue
             is_last = layers.stop == layer_count
             reads_copies = layers.start >= self.config.unexpanded_layers
+            stage_sequences = sequences
+            if not reads_copies and sequences.unexpanded is not None:
+                stage_sequences = sequences.unexpanded
             layout = arrange(
-                sequences if reads_copies else sequences.unexpanded or sequences,
+                stage_sequences,
                 device,
                 without_padding,
                 output_positions if is_last else None,
                 output_counts if is_last else None,
             )
-            tables = self._rotary_tables(layout, reads_copies)
-            stages.append(Stage(layers, layout, tables))
+            position_ids = layout.to_rows(stage_sequences.position_ids)
+            tables = self._rotary_tables(position_ids, reads_copies)
+            stages.append(Stage(layers, stage_sequences, layout, position_ids, tables))
         return stages
 
-    def _embed(self, layout: Layout) -> Tensor:
+    def _embed(self, stage: Stage) -> Tensor:
         """What the first layer reads [R, L, D]: embeddings of tokens and of their copy index."""
-        hidden = layout.inputs_embeds
-        if hidden is None:
-            hidden = self.embeddings(layout.input_ids)
-        return self.dropout(self._add_copy_embedding(hidden, layout))
+        sequences = stage.sequences
+        if sequences.inputs_embeds is None:
+            hidden = self.embeddings(stage.layout.to_rows(sequences.input_ids))
+        else:
+            hidden = stage.layout.to_rows(sequences.inputs_embeds)
+        return self.dropout(self._add_copy_embedding(hidden, stage))
 
-    def _copy_masks(self, hidden: Tensor, layout: Layout) -> Tensor:
-        """Late expansion: the hidden states [R, L before it, D] of the tokens, copied to the
-        positions of the layout [R, L, D]."""
-        if layout.source is not None:  # else nothing is masked, as in tasks
-            hidden = gather_positions(hidden, layout.source)
-        return self._add_copy_embedding(hidden, layout)
+    def _copy_masks(self, hidden: Tensor, stage: Stage) -> Tensor:
+        """Late expansion: the tokens' hidden states [R, L of the stage before, D], copied to the
+        positions [R, L, D] of this stage."""
+        if stage.layout.source is not None:  # else nothing is masked, as in tasks
+            hidden = gather_positions(hidden, stage.layout.source)
+        return self._add_copy_embedding(hidden, stage)
 
-    def _add_copy_embedding(self, hidden: Tensor, layout: Layout) -> Tensor:
+    def _add_copy_embedding(self, hidden: Tensor, stage: Stage) -> Tensor:
         """Hidden states [R, L, D] plus the embedding of every position's copy index."""
-        return hidden if self.copies is None else hidden + self.copies(layout.position_ids[..., 1])
+        return hidden if self.copies is None else hidden + self.copies(stage.position_ids[..., 1])
 
-    def _rotary_tables(self, layout: Layout, reads_copies: bool) -> Tables:
-        """Cosines and sines for a layout, in the precision of the layers' products."""
+    def _rotary_tables(self, position_ids: Tensor, reads_copies: bool) -> Tables:
+        """Cosines and sines for positions [R, L, 2], in the precision of the layers' products."""
         config, weight = self.config, self.embeddings.weight
         dtype = weight.dtype
         if torch.is_autocast_enabled(weight.device.type):
             dtype = torch.get_autocast_dtype(weight.device.type)
         axes = config.rotary_axes(reads_copies and config.expands)
-        positions = layout.position_ids[..., :axes]
+        positions = position_ids[..., :axes]
         cos, sin = rotary_tables(positions, config.head_dim, config.rotary_base, config.state_share)
         return cos.to(dtype), sin.to(dtype)
 
@@ -324,9 +336,9 @@ class ExLMModel(ExLMPreTrainedModel):
     def encode_tokens(
         self, sequences: EncoderInput, every_layer: bool, repeat_pooling: Pooling
     ) -> Encoded:
-        """What tasks read of a `task_input`: a vector [B, S, D] for each token, after
+        """A vector [B, S, D] for each token of a `task_input`: its hidden state after
         `config.task_layers` layers. If the model repeats its input, `repeat_pooling` says whether
-        the vector is the first repeat's or the mean."""
+        the vector is that of the first repeat or the mean over all."""
         hidden, hidden_states = self.encode(
             sequences, read_layers=self.config.task_layers, every_layer=every_layer
         )
@@ -340,7 +352,7 @@ class ExLMModel(ExLMPreTrainedModel):
         pooling: Pooling = "mean",
     ) -> Tensor:
         """One vector [B, D] per sequence: the mean over the vectors of its real tokens (`forward`),
-        or the vector of the first token, in a model that repeats its input of the first repeat."""
+        or the vector of its first token (of the first repeat, if the model repeats its input)."""
         sequences = self.task_input(input_ids, attention_mask)
         return self.pool(sequences, attention_mask, pooling).hidden
 
@@ -351,8 +363,8 @@ class ExLMModel(ExLMPreTrainedModel):
         pooling: Pooling,
         every_layer: bool = False,
     ) -> Encoded:
-        """The `embedding` [B, D] of a `task_input`, which was made with the same `attention_mask`;
-        and the tokens' hidden states of every layer, if these are asked for."""
+        """The `embedding` [B, D] of sequences that `task_input` made with the same
+        `attention_mask`; and the tokens' hidden states of every layer, if these are asked for."""
         if pooling not in ("mean", "first"):
             raise InputError(f"pooling is {pooling!r}; it must be mean or first")
         if pooling == "first":

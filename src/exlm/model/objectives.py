@@ -28,8 +28,11 @@ SMALLEST_LOG_PROBABILITY = -87.5
 
 @dataclass(frozen=True)
 class LatticeOutput:
-    """What the network says about the states of a lattice. All tensors are on its device; the
-    properties are computed when they are first asked for."""
+    """What the network says about the states of a lattice: the paper's P (`emission`) and E
+    (`links`), and what follows from these.
+
+    All tensors are on the network's device. An objective does not need all of them, so each is
+    computed when it is first asked for."""
 
     lattice: Lattice
     states: Tensor  # [B, N, D] hidden states of the lattice's states
@@ -62,8 +65,8 @@ class LatticeOutput:
 
     @cached_property
     def visits(self) -> Tensor:
-        """P(path is at state u when it emits target i) [B, T, N], over all paths of T states, by
-        the links alone, whatever the targets are."""
+        """P(path is at state u when it emits target i) [B, T, N], over all paths of T states. The
+        links alone decide it, whatever the targets are."""
         lattice = self.lattice
         visits, _ = alignment.posterior(
             self.free_emission, self.links, lattice.target_lengths, lattice.state_lengths
@@ -97,36 +100,39 @@ class Objective(ABC):
         input, summed over all values of the other targets."""
 
     def joint(self, output: LatticeOutput, scored: Tensor) -> Tensor:
-        """Log-probability [B] in float64 of the targets that are `scored` [B, T], together and
-        given how many masks there are; all other masks are summed out. Here targets are
-        independent, so their marginals are multiplied."""
+        """Log-probability [B] in float64 of the targets that are `scored` [B, T], together, given
+        how many masks there are. All other masks are summed out: they may have any token. Here
+        targets are independent, so their marginals are multiplied."""
         log_probs = output.marginals.gather(-1, output.lattice.targets[..., None])[..., 0]
         return torch.where(scored, log_probs, 0.0).double().sum(1)
 
 
 class ExLM(Objective):
-    """Targets are aligned with states along links (transition matrix; paper, section 4.3)."""
+    """States Alignment (paper, section 4.3): the states, linked by the transition matrix, emit the
+    targets along any path."""
 
     expands = True
     has_links = True
 
     def loss(self, output: LatticeOutput) -> LossSum:
-        """-log f / T, normalised by the number of targets as in the release."""
+        """-log f / T: the paper's L_SA = -log f_{M, L} (section 4.3), divided by the number of
+        targets as in the release."""
         value = output.log_likelihood(output.emission)
         infeasible = value == -torch.inf
         loss = torch.where(infeasible, 0.0, -value / output.lattice.target_lengths)
         return LossSum(loss.sum(), value.new_full((), len(value)), infeasible.sum())
 
     def marginals(self, output: LatticeOutput) -> Tensor:
-        """Exact: a mixture over the states, p(y_i) = sum_u P(path is at u when it emits i)
-        p_u(y_i)."""
+        """Exact: a mixture over the states u, by how probably the path is there,
+        p(y_i) = sum_u P(path is at u when it emits i) p_u(y_i)."""
         visits = output.visits
         with torch.autocast(visits.device.type, enabled=False), exact_on_cpu(visits.device):
             probabilities = output.head(output.states).softmax(-1).to(visits.dtype)
             return (visits @ probabilities).log().clamp(min=SMALLEST_LOG_PROBABILITY)
 
     def joint(self, output: LatticeOutput, scored: Tensor) -> Tensor:
-        """The share of the paths' weight: with the emissions of the scored targets, and of none."""
+        """log f with the emissions of the scored targets alone, minus log f without emissions: the
+        share of the paths' weight that these targets leave."""
         emission_of_scored = torch.where(scored[:, :, None], output.emission, 0.0)
         emitting_paths = output.log_likelihood(emission_of_scored).double()
         return emitting_paths - output.log_likelihood(output.free_emission).double()
@@ -162,7 +168,7 @@ class CTC(Objective):
     has_links = False
 
     def loss(self, output: LatticeOutput) -> LossSum:
-        """A sequence's loss is the mean of the CTC losses of its blocks."""
+        """The loss of a sequence is the mean of the CTC losses of its blocks."""
         lattice = output.lattice
         blank = self._blank()
         blocks, block_targets = self._blocks(output)

@@ -1,9 +1,10 @@
 """States Alignment: a dynamic programme over all alignments of targets to states (paper, section
-4.3).
+4.3). It computes the paper's f_{M, L}, the sum over all paths A of P(Y, A | X'), of which the loss
+is the negative logarithm.
 
 A path visits T states u_0 < u_1 < ... < u_{T-1} of a DAG of N states, starts at state 0, ends at
-state N-1, and emits target i at state u_i. With emission P and links E (log-probabilities,
-natural logarithm; the paper calls E the transition matrix)
+state N-1, and emits target i at state u_i. With emission P and links E, which here are natural
+logarithms of the paper's P and E,
 
     log f = log sum over paths of exp( P[0, u_0] + sum_i E[u_{i-1}, u_i] + P[i, u_i] ).
 
@@ -16,8 +17,8 @@ All functions take
 
 and raise ValueError if their shapes do not agree or lengths are not integers. A sequence without
 any path (more targets than states, missing links, emissions of -inf, lengths beyond the tensors)
-has log f = -inf and a zero gradient. The recursion is that of DA-Transformer (Huang et al.,
-2022)."""
+has log f = -inf and a zero gradient. The recursion is that of DA-Transformer (Huang et al., 2022);
+`exlm.ops.alignment_torch` is the easiest of its three back ends to read."""
 
 import ctypes
 import logging
@@ -115,13 +116,14 @@ def usable_backend(name: str, emission: Tensor, links: Tensor) -> str:
 
 
 def _run(backend: str, inputs: Inputs, gradients: bool) -> Result:
+    """The result of the back end, or of PyTorch's where that one cannot be used."""
     name = usable_backend(backend, inputs.emission, inputs.links)
     return BACKENDS[name](inputs, gradients)
 
 
 class _LogLikelihood(torch.autograd.Function):
-    """The gradient of log f is the posterior: one forward and one reverse sweep, without autograd
-    over the targets."""
+    """log f with its gradient, which is the posterior (paper, appendix, "Gradient Calculations").
+    One forward and one reverse sweep compute both, without autograd over the targets."""
 
     @staticmethod
     def forward(ctx: Any, backend: str, *tensors: Tensor) -> Tensor:
@@ -148,8 +150,8 @@ def log_likelihood(
     state_lengths: Tensor,
     backend: str = "auto",
 ) -> Tensor:
-    """log f [B], at least float32: the log-probability of the targets summed over all alignments.
-    Differentiable."""
+    """log f [B], at least float32: the log-probability of the targets, summed over all alignments
+    (paper, section 4.3). Differentiable by emission and links."""
     inputs = _check_inputs(emission, links, target_lengths, state_lengths)
     return _LogLikelihood.apply(backend, *inputs)
 
@@ -161,9 +163,9 @@ def posterior(
     state_lengths: Tensor,
     backend: str = "auto",
 ) -> tuple[Tensor, Tensor]:
-    """Posterior [B, T, N] that target i is emitted by state u, and expected use [B, N, N] of every
-    link. The first sums to 1 over the states of every real target, the second to T - 1. Without a
-    path both are 0."""
+    """How probably target i is emitted by state u, given all targets, [B, T, N]; and how often a
+    path is expected to use a link, [B, N, N]. The first sums to 1 over the states of every real
+    target, the second to T - 1 over all links. Without a path both are 0."""
     inputs = _check_inputs(emission, links, target_lengths, state_lengths)
     _, state_posterior, link_use = _run(backend, inputs, gradients=True)
     assert state_posterior is not None and link_use is not None

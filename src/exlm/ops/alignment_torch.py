@@ -1,15 +1,17 @@
 """The back end in plain PyTorch: the reference, and the fallback of the other two. It is exact, and
 vectorised over the batch and a band of states.
 
-Three ideas make it fast and keep it exact. (Scaled probabilities and max-shifted matrix products
-silently lose paths once emissions spread over some 80 nats.)
+The forward sweep computes alpha[i, v] = log sum_{u < v} exp(alpha[i-1, u] + E[u, v]) + P[i, v],
+the logarithm of the paper's f_{i,u} (section 4.3) and alpha (appendix): the sum over all beginnings
+of paths that emit target i at state v. Three ideas make it fast and keep it exact. (Scaled
+probabilities and max-shifted matrix products silently lose paths once emissions spread over some
+80 nats.)
 
-* Row-normalised logs. Every row of alpha, the log-sums over the beginnings of paths, is shifted to
-  a maximum of 0. The shifts are summed in float64, so float32 rounding does not grow with the value
-  of log f.
-* Weights instead of beta. The reverse sweep sends the posterior of row i back along the weights
-  exp(alpha[i-1, u] + E[u, v] - logsumexp), which are at most 1, so nothing can overflow or become
-  NaN.
+* Row-normalised logs. Every row of alpha is shifted to a maximum of 0. The shifts are summed in
+  float64, so float32 rounding does not grow with the value of log f.
+* Weights instead of the paper's beta. The reverse sweep sends the posterior of row i back along the
+  weights exp(alpha[i-1, u] + E[u, v] - logsumexp): which share of the paths to v comes from u. They
+  are at most 1, so nothing can overflow or become NaN.
 * A feasibility band. Target i can only be at states i .. i + (N - T): it cannot reach earlier
   states, and from later ones no path reaches the end.
 
@@ -44,7 +46,7 @@ Result = tuple[Tensor, Tensor | None, Tensor | None]
 
 
 class Sweep(NamedTuple):
-    """The results of a forward sweep."""
+    """What a forward sweep computes, and what a reverse sweep needs beside that."""
 
     alpha: Tensor  # [B, T, N] row-normalised
     total: Tensor  # [B, T, N] log-sum over the predecessors, or their maximum
@@ -57,7 +59,8 @@ class Sweep(NamedTuple):
 
 def feasible(inputs: Inputs) -> tuple[Tensor, Tensor]:
     """Which emissions [B, T, N] and which links [B, N, N] a path of the right length can use, both
-    bool."""
+    bool. Of 3 targets and 4 states, target 0 has state 0, target 1 state 1 or 2, target 2 state
+    3."""
     _, row_count, column_count = inputs.emission.shape
     i = torch.arange(row_count, device=inputs.emission.device)[:, None]
     u = torch.arange(column_count, device=inputs.emission.device)

@@ -1,10 +1,10 @@
-"""Emission: the log-probability of every target at every state, log softmax(H W^T + b) (paper,
-section 4.2).
+"""Emission: the log-probability of every target at every state. It is the logarithm of the paper's
+P = softmax(H W_P^T) (section 4.2), with a bias, at the targets alone.
 
-Only T columns of a sequence's N x V logits and one normaliser per state are needed. Logits are
-computed in chunks of states, and again for the gradient, so no [B, N, V] tensor is ever held. Their
-operands may be bfloat16, but logits are summed and kept in float32: in bfloat16 they would be off
-by 0.03 nats."""
+P has a column for each of V tokens, but a sequence needs only those of its T targets, and one
+normaliser per state. So the logits are computed for a chunk of states at a time, and computed again
+for the gradient: no [B, N, V] tensor is ever held. The hidden states and weights may be bfloat16,
+but the logits are float32: in bfloat16 they would be off by 0.03 nats."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -48,7 +48,7 @@ def cross_entropy(hidden: Tensor, weight: Tensor, bias: Tensor, targets: Tensor)
 def _target_logits(
     hidden: Tensor, weight: Tensor, bias: Tensor, columns: Tensor
 ) -> tuple[Tensor, Tensor]:
-    """`_TargetLogits` in the precision of its operands, also under autocast."""
+    """What `_TargetLogits` returns, in the precision of its operands, also under autocast."""
     missing = -len(weight) % VOCABULARY_MULTIPLE.get(weight.device.type, 1)
     if missing:
         weight = F.pad(weight, (0, 0, 0, missing))
@@ -58,11 +58,11 @@ def _target_logits(
 
 
 class _TargetLogits(torch.autograd.Function):
-    """The given columns [R, T] of logits = hidden @ weight.T + bias [R, V], and the logsumexp [R]
-    of every row.
+    """Of the logits hidden @ weight.T + bias, [R, V]: the `columns` of each row, [R, T], and the
+    logsumexp of each row, [R], which is its normaliser.
 
-    Both passes compute E = exp(logits - shift), where `shift` is a row's largest logit; the softmax
-    is E / E.sum(1)."""
+    Both passes compute the exponentials exp(logits - shift), where `shift` is a row's largest
+    logit. Divided by their sum, the `total`, they are the softmax of the row."""
 
     @staticmethod
     def forward(
@@ -73,7 +73,7 @@ class _TargetLogits(torch.autograd.Function):
         ctx.dtype = hidden.dtype
         if hidden.dtype != torch.bfloat16:
             ctx.dtype = at_least_float32(torch.promote_types(hidden.dtype, weight.dtype))
-        # E is kept for the gradient only if there is one chunk.
+        # The exponentials are kept for the gradient only if there is one chunk.
         keep_exponentials = any(ctx.needs_input_grad) and len(hidden) <= _chunk_rows(weight)
         exponentials = None
         target_logits = weight.new_empty(columns.shape, dtype=at_least_float32(ctx.dtype))
@@ -121,8 +121,8 @@ def _softmax_chunks(
     scale: Tensor,
     exponentials: Tensor | None,
 ) -> Iterator[tuple[slice, Tensor]]:
-    """E * scale, chunk by chunk: a slice of the rows, and their numbers in memory that the caller
-    may overwrite. All rows are one chunk if E was kept."""
+    """The exponentials times `scale` [R, 1], chunk by chunk: a slice of the rows, and their
+    numbers, which the caller may overwrite. All rows are one chunk if they were kept."""
     if exponentials is not None:
         yield slice(None), exponentials * scale
         return
@@ -131,6 +131,7 @@ def _softmax_chunks(
 
 
 def _chunk_rows(weight: Tensor) -> int:
+    """How many rows of logits are held at a time, for a weight [V, D]."""
     return max(1, CHUNK.get(weight.device.type, CHUNK["cpu"]) // len(weight))
 
 
@@ -170,8 +171,8 @@ def _shift_and_total(
     on a copy.
 
     Returns:
-        The shift [n, 1], finite even if every logit of a row is -inf; the sum of E [n, 1], at least
-        1; and E [n, V] itself if it is to be kept."""
+        The shift [n, 1], finite even if every logit of a row is -inf; the sum of the exponentials
+        [n, 1], at least 1; and these themselves [n, V] if they are to be kept."""
     if torch.compiler.is_compiling():
         logits = logits.clone()
     shift = logits.add_(bias).amax(1, keepdim=True).clamp(min=torch.finfo(logits.dtype).min)
@@ -182,5 +183,6 @@ def _shift_and_total(
 
 @fused
 def _softmax_(logits: Tensor, bias: Tensor, shift: Tensor, scale: Tensor) -> Tensor:
-    """E [n, V] computed again, rows multiplied by the scale [n, 1]; it overwrites the logits."""
+    """The exponentials [n, V], computed again, times the scale [n, 1]; they overwrite the
+    logits."""
     return exp_(logits.add_(bias).sub_(shift)).mul_(scale)

@@ -1,5 +1,5 @@
-"""States Expansion: every masked token becomes k positions of the encoder's input (paper, section
-4.2).
+"""States Expansion: every masked token becomes k positions of the encoder's input, the paper's
+expanded sequence X' (section 4.2).
 
 tokens            <s>   C    [M]        C   </s>
 expanded          <s>   C    [M] [M]    C   </s>        k = 2, boundary states 1
@@ -17,23 +17,26 @@ from torch.utils._pytree import tree_map_only
 IGNORED = -100  # label of tokens that do not count, as in PyTorch's cross entropy
 
 
+def to_device(tensor: Tensor, device: torch.device) -> Tensor:
+    """The tensor on a device. A copy from the CPU to a GPU does not wait for the GPU."""
+    is_copied_to_gpu = tensor.device.type == "cpu" and device.type == "cuda"
+    if is_copied_to_gpu and not tensor.requires_grad:
+        return tensor.contiguous().pin_memory().to(device, non_blocking=True)
+    return tensor.to(device)
+
+
 def tensors_to(structure: Any, device: torch.device) -> Any:
-    """A dataclass with the tensors of its fields on `device`, also in a NamedTuple, but not in a
-    dataclass. Copies to a GPU do not wait for it."""
-
-    def move(tensor: Tensor) -> Tensor:
-        is_copied_to_gpu = tensor.device.type == "cpu" and device.type == "cuda"
-        if is_copied_to_gpu and not tensor.requires_grad:
-            return tensor.contiguous().pin_memory().to(device, non_blocking=True)
-        return tensor.to(device)
-
+    """A dataclass with the tensors of its fields on a device, also those in a NamedTuple, but not
+    those in another dataclass."""
     values = {field.name: getattr(structure, field.name) for field in fields(structure)}
-    return replace(structure, **tree_map_only(Tensor, move, values))
+    on_device = tree_map_only(Tensor, lambda tensor: to_device(tensor, device), values)
+    return replace(structure, **on_device)
 
 
 @dataclass(frozen=True, kw_only=True)
 class EncoderInput:
-    """What the encoder reads: tokens, some of which a lattice has copied."""
+    """What the encoder reads: the tokens of B sequences, of which a lattice has copied those that
+    are masked. Padded to L positions, and on any device."""
 
     input_ids: Tensor  # [B, L]
     attention_mask: Tensor  # [B, L] bool, true on real positions
@@ -57,9 +60,10 @@ class EncoderInput:
 
 @dataclass(frozen=True, kw_only=True)
 class Lattice(EncoderInput):
-    """The expanded input, padded on the right, and the states among its positions. Sizes depend on
-    the data, and to read them from a GPU the CPU would have to wait. So `expand` is best called on
-    the CPU, and `to` brings the result to the device."""
+    """The expanded input, padded on the right, and the states among its positions.
+
+    Its sizes L, N and T depend on the data. On a GPU the CPU would have to wait for them, so
+    `expand` is best called on the CPU, and `to` brings the result to the device."""
 
     # [B, N] positions of the lattice states in the expanded sequence (0 on padding)
     state_index: Tensor
@@ -118,7 +122,8 @@ def expand(
     boundary_ids: tuple[int | None, ...] = (),
     count_copies: bool = False,
 ) -> Lattice:
-    """Copies every masked token, BOS and EOS, and finds the lattice's states among the positions.
+    """States Expansion (paper, section 4.2): copies every masked token, BOS and EOS, and finds the
+    states of the lattice among the positions.
 
     The first and last real token of a sequence count as BOS and EOS, whatever they are, and never
     as masked.
@@ -138,29 +143,29 @@ def expand(
             along the expanded sequence."""
     real = attention_mask.bool()
     rank = real.cumsum(1)  # the place of each token among the real ones, from 1
-    boundary = real & ((rank == 1) | (rank == rank[:, -1:]))
-    masked = masked & real & ~boundary
+    is_boundary = real & ((rank == 1) | (rank == rank[:, -1:]))
+    masked = masked & real & ~is_boundary
     for token in boundary_ids:
-        boundary = boundary | (real & ~masked & (input_ids == token))
-    has_target = masked | boundary
-    copy_counts = torch.where(boundary, states_per_boundary, real.long())
+        is_boundary = is_boundary | (real & ~masked & (input_ids == token))
+    has_target = masked | is_boundary
+    copy_counts = torch.where(is_boundary, states_per_boundary, real.long())
     copy_counts = torch.where(masked, states_per_mask, copy_counts)
 
-    first_copy, source_token, position, attended = _place_copies(copy_counts)
-    has_copy_index = (has_target if states_per_boundary > 1 else masked).gather(1, source_token)
+    first_copy, source_token, position, is_real = _place_copies(copy_counts)
+    is_copied = has_target if states_per_boundary > 1 else masked
     copy_index = position - first_copy.gather(1, source_token) + 1
-    copy_index = copy_index * (has_copy_index & attended)
+    copy_index = copy_index * (is_copied.gather(1, source_token) & is_real)
     token_position = position
     if not count_copies:
-        token_position = (rank - 1).clamp(min=0).gather(1, source_token) * attended
+        token_position = (rank - 1).clamp(min=0).gather(1, source_token) * is_real
 
-    state_index, state_lengths = _true_indices(has_target.gather(1, source_token) & attended)
+    state_index, state_lengths = _true_indices(has_target.gather(1, source_token) & is_real)
     target_index, target_lengths = _true_indices(has_target)
     target_of_token = (has_target.cumsum(1) - 1).clamp_(min=0)
     answers = input_ids if labels is None else torch.where(labels == IGNORED, input_ids, labels)
     return Lattice(
-        input_ids=input_ids.gather(1, source_token).masked_fill(~attended, pad_token_id),
-        attention_mask=attended,
+        input_ids=input_ids.gather(1, source_token).masked_fill(~is_real, pad_token_id),
+        attention_mask=is_real,
         position_ids=torch.stack([token_position, copy_index], dim=-1),
         source_token=source_token,
         first_copy=first_copy,
@@ -176,11 +181,12 @@ def expand(
 
 
 def _place_copies(copy_counts: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """Places the copies of all tokens, `copy_counts` [B, S] of each, one after the other.
+    """Places the copies of all tokens one after the other: `copy_counts` [B, S] are how many of
+    each. Counts 1 2 1 0 (the last token is padding) give the source tokens 0 1 1 2.
 
     Returns:
-        The first position of each token [B, S]; then per position [B, L]: its token, its index, and
-        whether it is real."""
+        The first position of each token [B, S]; then for every position, [B, L] each, the token
+        that it is a copy of, its own number, and whether it is real."""
     batch, token_count = copy_counts.shape
     end = copy_counts.cumsum(1)
     length = max(int(end[:, -1].max()), 1)
@@ -197,5 +203,5 @@ def _true_indices(selected: Tensor) -> tuple[Tensor, Tensor]:
     largest = max(int(counts.max()), 1)
     # A stable sort brings the true entries to the front, in their order.
     index = torch.argsort((~selected).to(torch.int8), dim=1, stable=True)[:, :largest]
-    real = torch.arange(index.shape[1], device=selected.device) < counts[:, None]
-    return index.masked_fill(~real, 0), counts
+    is_real = torch.arange(index.shape[1], device=selected.device) < counts[:, None]
+    return index.masked_fill(~is_real, 0), counts

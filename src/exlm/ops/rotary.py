@@ -1,14 +1,21 @@
-"""Rotary position embedding over one or two axes (RoFormer, Su et al. 2021; 2D form: paper, section
-4.2).
+"""Rotary position embedding (RoPE; RoFormer, Su et al. 2021) over one or two axes (2D RoPE; paper,
+section 4.2).
 
-The features of a head are cut into blocks of equal width. In a block, the first half is paired with
-the second, feature j with feature j + width / 2. Each pair is a point in a plane, and is turned by
-an angle: the position times a frequency of the pair. So the product of a query and a key depends on
-the difference of their positions.
+Two features of a head are a point in a plane. It is turned by an angle, the position times a
+frequency of this pair. So the product of a query and a key depends on the difference of their
+positions alone.
 
-With one axis, the token position, there is one block. With two there are n, 1 over the share of the
-copy index (the paper: n = 2). The last block turns by the copy index, and the n - 1 before it by
-the token position, over which one sequence of frequencies is spread."""
+The features are cut into blocks of equal width, in which feature j is paired with feature
+j + width / 2. With one axis, the token position, there is one block. With two axes there are
+n = 1 / `state_share` blocks (the paper: 2), of which the last turns by the copy index, and the
+others by the token position. A head of 8 features in two blocks:
+
+    block                 0            1
+    turns by        token position  copy index
+    pairs            (0, 2) (1, 3)  (4, 6) (5, 7)
+
+The pairs of all blocks that turn by the token position share one falling sequence of
+frequencies."""
 
 from typing import Any
 

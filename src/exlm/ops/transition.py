@@ -1,8 +1,17 @@
-"""The transition matrix over the DAG of states, as log-probabilities (paper, section 4.2).
+"""Links: the logarithm of the transition matrix over the DAG of states, which the paper calls
+E = softmax(Q K^T / sqrt(d) + M) (section 4.2). Row u is the distribution of the next state after u.
 
-`single_links` is the paper's equation, one softmax over Q K^T / sqrt(d). `gated_links` is what the
-authors' release trains: one such distribution per head, mixed by a learned gate. Both are at least
-float32 in any model, since a bfloat16 log-probability is off by up to 3% per link.
+The mask M, here `edges`, leaves only links to later states, so E is upper triangular. Of four
+states, with the sparse DAG and states 1 and 2 of the same mask:
+
+    full    - x x x        sparse    - x x x        x  a link
+            - - x x                  - - - x
+            - - - x                  - - - x
+            - - - -                  - - - -        the last state has no successor
+
+`single_links` is the paper's equation. `gated_links` is what the authors' release trains: one such
+distribution per head, mixed by a learned gate. Both are at least float32 in any model, since a
+bfloat16 log-probability is off by up to 3% per link.
 
 The mixture adds one head after the other, and the gradient computes every head again. So no
 [B, N, N, H] tensor is ever held. On a GPU the heads of small lattices are computed together, which
@@ -73,8 +82,8 @@ def edge_mask(state_lengths: Tensor, states: int, target_of_state: Tensor | None
 def single_links(
     query: Tensor, key: Tensor, edges: Tensor, prior: LinkPrior | None = None
 ) -> Tensor:
-    """log softmax(Q K^T / sqrt(d)) over the valid successors of every state; query, key [B, N, d];
-    `edges` and `prior` as for `gated_links`."""
+    """The logarithm of the paper's E = softmax(Q K^T / sqrt(d) + M) (section 4.2), [B, N, N]; query
+    and key are [B, N, d], `edges` and `prior` those of `gated_links`."""
     log_gate = query.new_zeros(*query.shape[:2], 1)
     return gated_links(query[:, :, None], key[:, :, None], log_gate, edges, prior)
 
@@ -82,7 +91,8 @@ def single_links(
 def gated_links(
     query: Tensor, key: Tensor, log_gate: Tensor, edges: Tensor, prior: LinkPrior | None = None
 ) -> Tensor:
-    """Mixture over heads of log softmax(q k^T / sqrt(d / H)), weighted by a gate per state.
+    """The logarithm of a mixture over heads of softmax(q k^T / sqrt(d / H)). A gate says how much
+    each head counts in the row of a state.
 
     Args:
         query, key: [B, N, H, d / H].
@@ -98,7 +108,7 @@ def gated_links(
 
 
 class _Mixture(torch.autograd.Function):
-    """log sum over heads of exp(gate + log softmax of the head)."""
+    """The logarithm of the sum over heads of exp(gate + log softmax of the head's scores)."""
 
     @staticmethod
     def forward(
@@ -112,11 +122,13 @@ class _Mixture(torch.autograd.Function):
         dtype = at_least_float32(query.dtype)
         offset = _score_offset(~edges, dtype, prior)
         mixture = torch.full(edges.shape, -torch.inf, dtype=dtype, device=edges.device)
-        q, k, gate = query.to(dtype), key.to(dtype), log_gate.to(dtype)[..., None]
+        queries = query.to(dtype)
+        keys = key.to(dtype)
+        gates = log_gate.to(dtype)[..., None]
         with exact_on_cpu(query.device):
             for heads in _head_groups(query):
                 mixture = _add_heads(
-                    mixture, q[:, :, heads], k[:, :, heads], gate[:, :, heads], offset
+                    mixture, queries[:, :, heads], keys[:, :, heads], gates[:, :, heads], offset
                 )
         mixture.masked_fill_(~edges, -torch.inf)
         ctx.save_for_backward(query, key, log_gate, mixture)
@@ -136,14 +148,21 @@ class _Mixture(torch.autograd.Function):
         grad = torch.where(no_link, 0.0, grad)
         mixture = torch.where(no_link, torch.inf, mixture)
         dtype = mixture.dtype
-        q, k, gate = query.to(dtype), key.to(dtype), log_gate.to(dtype)[..., None]
+        queries = query.to(dtype)
+        keys = key.to(dtype)
+        gates = log_gate.to(dtype)[..., None]
         d_query = torch.empty_like(query)
         d_key = torch.empty_like(key)
         d_log_gate = torch.empty_like(log_gate)
         with exact_on_cpu(query.device):
             for heads in _head_groups(query):
                 d_query[:, :, heads], d_key[:, :, heads], d_log_gate[:, :, heads] = _head_gradients(
-                    q[:, :, heads], k[:, :, heads], gate[:, :, heads], offset, mixture, grad
+                    queries[:, :, heads],
+                    keys[:, :, heads],
+                    gates[:, :, heads],
+                    offset,
+                    mixture,
+                    grad,
                 )
         return d_query, d_key, d_log_gate, None, None
 

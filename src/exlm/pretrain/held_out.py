@@ -111,9 +111,9 @@ def evaluate_by_masks(
     token_counts = held_out.repeated_token_counts
     longest = token_counts.max()
     mask_counts = [count for count in config.by_masks if least_tokens(count) <= longest]
-    left_out = sorted(set(config.by_masks) - set(mask_counts))
-    if left_out and distributed.is_main():
-        numbers = ", ".join(map(str, left_out))
+    impossible_counts = sorted(set(config.by_masks) - set(mask_counts))
+    if impossible_counts and distributed.is_main():
+        numbers = ", ".join(map(str, impossible_counts))
         tqdm.write(f"no held-out sequence is long enough to be scored with {numbers} masks")
     if not mask_counts:
         return {}

@@ -248,6 +248,7 @@ def _result(
 
 
 def _describe(result: dict[str, Any], has_links: bool) -> str:
+    """The content of `result.json` in words, for people."""
     evaluation = result["evaluation"]
     nll = evaluation["nll"]
     joint_nll = evaluation["joint_nll"]

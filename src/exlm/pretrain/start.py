@@ -74,6 +74,7 @@ def take_weights(network: ExLMForMaskedLM, tokenizer: PreTrainedTokenizerBase, p
 
 
 def _check(start: ExLMConfig, config: ExLMConfig, path: str) -> None:
+    """Raises InputError unless the start is a pre-trained model of the same width."""
     if start.architectures != [ExLMForMaskedLM.__name__]:
         heads = ", ".join(start.architectures or ["a model without a head"])
         raise InputError(

@@ -103,7 +103,7 @@ def fit(
         loss: the `LossSum` of a micro-batch.
         batches: this process's micro-batches of a step, on the CPU. The network moves them to its
             device once it knows their layout, so that no step waits for sizes.
-        config: length of the run, optimizer, and how often it evaluates and saves.
+        config: length of the run, optimizer, and how often it logs, evaluates and saves.
         seed: seed of dropout.
         log: where updates and scores are written.
         checkpoints: where this run saves its state, and from which it goes on.
@@ -117,7 +117,7 @@ def fit(
     another run or cannot be written."""
     optimizer = build_optimizer(network, config.optimizer)
     state = checkpoints.resume(network, optimizer)
-    trained = _for_training(network, config)
+    parallel_network = _prepare_network(network, config)
     tracker = Tracker(log, state, config.steps)
     signals: list[int] = []
     stop_signal = 0
@@ -128,7 +128,7 @@ def fit(
             for group in optimizer.param_groups:
                 group["lr"] = rate
             sums, norm = update(
-                network=trained,
+                network=parallel_network,
                 optimizer=optimizer,
                 loss=loss,
                 micro_batches=micro_batches,
@@ -151,11 +151,11 @@ def fit(
             if stop_signal:
                 break
     # A signal during the last evaluation or save also stops whatever would be trained next.
-    _stop_at(max([stop_signal, *signals]), tracker.step, config)
+    _raise_if_stopped(max([stop_signal, *signals]), tracker.step, config)
     return scores
 
 
-def _stop_at(stop_signal: int, step: int, config: LoopConfig) -> None:
+def _raise_if_stopped(stop_signal: int, step: int, config: LoopConfig) -> None:
     """Raises Interrupted unless the signal is 0."""
     if stop_signal:
         aim = "to go on" if config.save_every else "to start again"
@@ -165,7 +165,7 @@ def _stop_at(stop_signal: int, step: int, config: LoopConfig) -> None:
         )
 
 
-def _for_training(network: nn.Module, config: LoopConfig) -> nn.Module:
+def _prepare_network(network: nn.Module, config: LoopConfig) -> nn.Module:
     """The network in training mode, which averages its gradients over the processes if there are
     several."""
     network.train()

@@ -50,8 +50,11 @@ class OptimizerConfig:
             raise InputError(f"warmup_ratio is {self.warmup_ratio}; it must lie in [0, 1)")
 
     def warmup_in(self, steps: int) -> int:
-        """The steps of warm-up in a run of `steps` steps."""
-        return self.warmup_steps if self.warmup_ratio is None else int(self.warmup_ratio * steps)
+        """The steps of warm-up in a run of `steps` steps; a share is rounded down."""
+        if self.warmup_ratio is None:
+            return self.warmup_steps
+        # 0.57 * 100 is 56.99999999999999 in floating point, but means 57.
+        return int(self.warmup_ratio * steps + 1e-9)
 
 
 def learning_rate(config: OptimizerConfig, step: int, steps: int) -> float:

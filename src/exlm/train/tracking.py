@@ -35,7 +35,7 @@ class Tracker:
     are removed, since the run repeats them. Only the main process writes and shows anything."""
 
     def __init__(self, log: RunLog, state: dict[str, Any] | None, steps: int) -> None:
-        directory, self.loss_name, description = log
+        self.loss_name = log.loss_name
         if state is None:
             state = {"step": 0, "sums": (), "seconds": [0.0, 0.0]}
         state = upgrade_checkpoint(state)
@@ -48,19 +48,19 @@ class Tracker:
         self.bar = tqdm(
             total=steps,
             initial=self.step,
-            desc=description,
+            desc=log.description,
             unit="step",
             disable=not self.active,
         )
         if self.active:
-            path = directory / "log.jsonl"
+            path = log.directory / "log.jsonl"
             entries = [entry for entry in read_log(path) if entry["step"] <= self.step]
             write_text(path, "".join(json.dumps(entry) + "\n" for entry in entries))
             self.file = path.open("a")
             if find_spec("tensorboard") is not None:
                 from torch.utils.tensorboard import SummaryWriter  # takes a second
 
-                self.board = SummaryWriter(directory / "tensorboard", purge_step=self.step + 1)
+                self.board = SummaryWriter(log.directory / "tensorboard", purge_step=self.step + 1)
         # The time that it took to load the run is not counted.
         self.since = clocks() - np.array(state["seconds"])
 
@@ -128,6 +128,7 @@ class Tracker:
                     self.board.add_scalar(f"{kind}/{name}", value, self.step)
 
     def close(self) -> None:
+        """Closes the log; the run is over."""
         self.bar.close()
         if self.active:
             self.file.close()

@@ -1,14 +1,16 @@
 """One optimizer step on the micro-batches of all processes.
 
-Sums are added over micro-batches and processes and divided once by the global count. Every
-micro-batch seeds dropout by (seed, step, number), so on a CPU resuming is exact, bit for bit; a GPU
-adds some sums in any order. How a batch is divided changes an update by rounding and by what
-dropout drops: other numbers, with the same probabilities."""
+A loss is a sum over a micro-batch. The sums of all micro-batches and processes are added up, and
+divided once by the global count.
+
+Every micro-batch seeds dropout by (seed, step, number). So on a CPU a run that is resumed is exact,
+bit for bit; a GPU adds some sums in any order. How a batch is divided into micro-batches changes an
+update by rounding and by what dropout drops: other numbers, with the same probabilities."""
 
 import math
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import astuple, dataclass
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -39,11 +41,16 @@ class Sums:
     tokens: float = 0.0
 
     def __add__(self, other: "Sums") -> "Sums":
-        pairs = zip(astuple(self), astuple(other), strict=True)
-        return Sums(*(mine + theirs for mine, theirs in pairs))
+        return Sums(
+            total=self.total + other.total,
+            count=self.count + other.count,
+            infeasible=self.infeasible + other.infeasible,
+            tokens=self.tokens + other.tokens,
+        )
 
     @property
     def mean_loss(self) -> float:
+        """The mean of the losses that were counted; 0 without any."""
         return self.total / max(self.count, 1.0)
 
 
@@ -76,18 +83,19 @@ def update(
     torch._foreach_mul_(gradients, scale.to(gradients[0].dtype))
     norm_of_mean = torch.nn.utils.get_total_norm(gradients)
     # One process waits for the device here alone.
-    *totals, norm = torch.cat([sums, norm_of_mean.double().view(1)]).tolist()
-    result = Sums(*totals)
-    if not (math.isfinite(norm) and math.isfinite(result.total)):
+    numbers = torch.cat([sums, norm_of_mean.double().view(1)]).tolist()
+    sums_of_all = Sums(*numbers[:-1])
+    norm = numbers[-1]
+    if not (math.isfinite(norm) and math.isfinite(sums_of_all.total)):
         raise TrainingStopped(
             f"the loss or its gradient is not finite at step {step + 1} "
-            f"(loss sum {result.total}, gradient norm {norm})"
+            f"(loss sum {sums_of_all.total}, gradient norm {norm})"
         )
     if clip_norm:
         torch._foreach_mul_(gradients, min(clip_norm / (norm + 1e-6), 1.0))
     optimizer.step()
     optimizer.zero_grad(set_to_none=True)
-    return result, norm
+    return sums_of_all, norm
 
 
 def _add_gradients(
@@ -105,10 +113,10 @@ def _add_gradients(
     for i, (number, batch) in enumerate(micro_batches, 1):
         torch.manual_seed(int(random_bits(Purpose.DROPOUT, seed, step, number)) >> 1)
         # Only the last micro-batch adds up gradients over the processes.
-        alone: AbstractContextManager = nullcontext()
+        synchronisation: AbstractContextManager = nullcontext()
         if i < len(micro_batches) and isinstance(network, DistributedDataParallel):
-            alone = network.no_sync()
-        with alone, training_products(device, precision):
+            synchronisation = network.no_sync()
+        with synchronisation, training_products(device, precision):
             try:
                 with autocast(device, precision):
                     loss_sum = loss(network, batch)
@@ -128,6 +136,7 @@ def _add_gradients(
 
 
 def _is_out_of_memory(error: Exception) -> bool:
+    """Whether an error says that memory of a GPU or of the host ran out."""
     return isinstance(error, torch.OutOfMemoryError | MemoryError) or (
         "can't allocate memory" in str(error)
     )

@@ -29,8 +29,8 @@ def span_training_loss(network: nn.Module, batch: dict[str, Tensor]) -> LossSum:
     output = network(**model_inputs(network, batch))
     start = output.start_logits.float()
     end = output.end_logits.float()
-    total = span_loss(start, end, batch["start_positions"], batch["end_positions"])
-    return LossSum(total, total.new_full((), len(start)), total.new_zeros(()))
+    total, count = span_loss(start, end, batch["start_positions"], batch["end_positions"])
+    return LossSum(total, count, total.new_zeros(()))
 
 
 def best_spans(start: Tensor, end: Tensor, longest: int) -> list[tuple[float, int, int]]:

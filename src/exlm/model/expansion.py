@@ -1,5 +1,5 @@
-"""The expansion of a batch for a model: a function of its configuration alone, so that batches can
-be expanded without the network."""
+"""The expansion of a batch as a model's configuration asks for it. It needs no network, so the
+thread that makes the batches of a pre-training does it."""
 
 from dataclasses import replace
 
@@ -17,8 +17,16 @@ def expand_batch(
     masked: Tensor | None = None,
     labels: Tensor | None = None,
 ) -> Lattice:
-    """The lattice of a batch, on its device, for a model with this configuration. It expands
-    `masked` tokens, or else labelled ones, or else [MASK]; all tensors are [B, S]."""
+    """States Expansion of a batch (paper, section 4.2); the lattice is on the device of the batch.
+
+    Args:
+        config: of the model that reads the lattice.
+        input_ids: [B, S] token ids with [MASK] in place.
+        attention_mask: [B, S] 1 on real tokens, 0 on padding; by default all are real.
+        masked: [B, S] bool, the tokens that become states; by default those with a label, and
+            without labels each [MASK].
+        labels: [B, S] the original tokens, which become the targets; -100 where nothing is
+            masked."""
     if attention_mask is None:
         attention_mask = torch.ones_like(input_ids)
     if masked is None and labels is not None:
@@ -39,7 +47,7 @@ def expand_batch(
         boundary_ids=(config.bos_token_id, config.eos_token_id) if copies_boundaries else (),
         count_copies=config.rotary == "1d",
     )
-    if not config.expands:  # a [MASK] has no copy index, like any other token
+    if not config.expands:  # in an MLM a [MASK] has no copy index, like any other token
         position_ids = without_copies(lattice.position_ids[..., 0])
         lattice = replace(lattice, position_ids=position_ids)
     if config.unexpanded_layers > 0:
