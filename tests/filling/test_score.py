@@ -10,6 +10,7 @@ import torch
 
 from exlm import ExLMForMaskedLM, InputError
 from exlm.data.tokenization import letter_tokenizer
+from exlm.filling.graphs import load_for_filling, tokenize
 from exlm.filling.mutations import clean_sequence, new_residues
 from exlm.filling.score import score
 from exlm.pretrain.settings import ArchitectureConfig
@@ -84,6 +85,19 @@ def test_scores_are_those_of_all_paths(tmp_path, objective, expanded):
     several = (scored["score"] - scored["joint_score"]).abs()[1:]
     assert several.max() < 1e-6 if objective == "mlm" else several.min() > 1e-4
     assert abs(scored.loc[0, "score"] - scored.loc[0, "joint_score"]) < 1e-5  # a single position
+
+
+def test_a_stop_inside_a_protein_is_never_cut_off(tmp_path):
+    model = save(tmp_path / "model", "exlm")
+    cells = {"sequence": ["MQY*KLI", "MQY*KLI", "MQYKLI*"], "mutations": ["K5A", "L6A", "K4A"]}
+    scored = score(model, table(tmp_path / "a.csv", **cells), str(tmp_path / "scores.csv"))
+    assert list(scored["problem"]) == ["not in the vocabulary: *"] * 2 + [""]
+    assert scored["score"].isna().tolist() == [True, True, False]
+    network, tokenizer = load_for_filling(model)
+    texts = ["MQY*[MASK]LI", "MQ[MASK]Y*[MASK]I", "MQY*", "[MASK]Q*Y", "MQ[MASK]Y*"]
+    problems = [text.problem for text in tokenize(network, tokenizer, texts)]
+    lost, no_mask = "not in the vocabulary: *", problems[2]
+    assert problems == [lost, lost, no_mask, lost, None] and "no mask" in no_mask
 
 
 def test_mutants_and_mutations_agree_and_every_row_stays(tmp_path, capsys):

@@ -220,7 +220,8 @@ def _check_smiles(texts: list[str]) -> None:
 
 def _note_genes(texts: list[str]) -> None:
     """Says if texts that are read as proteins seem to be genes."""
-    if DNA.issuperset("".join(texts).upper()):
+    letters = "".join(texts).upper()
+    if letters and DNA.issuperset(letters):
         note(
             "the first rows have letters of DNA or RNA alone, and the tokenizer protein reads each "
             "as a residue; if they are genes, translate them to proteins first"

@@ -10,7 +10,7 @@ from transformers import PreTrainedConfig, PreTrainedTokenizerFast
 from exlm.data.batching import longest_first
 from exlm.data.chemistry import are_molecules
 from exlm.data.problems import describe_unknown_words
-from exlm.data.tokenization import splits_smiles
+from exlm.data.tokenization import lost_before_masks, splits_smiles
 from exlm.errors import InputError
 from exlm.filling import graph_search
 from exlm.filling.graph_search import Graph
@@ -102,6 +102,8 @@ def _problem(
         return f"too long: it expands to {length} positions, the model's most is {longest}"
     if tokenizer.unk_token_id in token_ids:
         return describe_unknown_words(text, tokenizer)
+    if lost := lost_before_masks(text, tokenizer):
+        return f"not in the vocabulary: {lost}"
     return None
 
 

@@ -215,7 +215,8 @@ def column_split(frame: pd.DataFrame, column: str, usable: np.ndarray) -> RowSpl
     FOLD are test, all others train. InputError for any other name in a `usable` row ([rows] bool).
     """
     fold_column, _, fold = column.rpartition("=")
-    if column not in frame and fold_column in frame:
+    if column not in frame and fold_column:
+        check_columns(frame, "the table to split", fold_column)
         return fold_split(frame[fold_column], fold)
     check_columns(frame, "the table to split", column)
     parts = _names(frame[column]).str.lower().replace(OTHER_NAMES)
