@@ -21,19 +21,19 @@ from exlm.tasks.finetune import finetune
 from exlm.tasks.labels.label_types import LABEL_TYPES, Classes
 from exlm.tasks.predict import evaluate
 from exlm.tasks.rows.datasets import load_labelled
-from exlm.tasks.tables.predictions import Evaluation, Predictions
+from exlm.tasks.tables.predictions import Evaluation, Predictions, Predictor
 from exlm.tasks.task import OTHER_TASK_TYPES, TaskType
 from tests.tasks.tiny_models import predicted, save_family
 
 
-class TagPredictor:
+class TagPredictor(Predictor):
     """Counts the models and labels."""
 
     def __init__(self, models, path, options):
-        self.models, self.path = models, path
+        self.models, self.path, self.label_columns = models, path, []
 
     def predict(self):
-        networks = [model.loaded.network for model in self.models]
+        networks = [model.network for model in self.models]
         assert all(isinstance(network, BertForTokenClassification) for network in networks)
         frame = pd.read_csv(self.path).assign(
             models=len(networks), tags=networks[0].config.num_labels

@@ -1,8 +1,7 @@
 """The command `exlm baseline`: trains a baseline on a labelled table, once per seed."""
 
 import time
-from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -23,10 +22,9 @@ from exlm.tasks.results import GridReport, RunResult
 from exlm.tasks.rows.datasets import load_labelled, resolve
 from exlm.tasks.rows.hashes import split_hash
 from exlm.tasks.rows.reading import spelling_of
-from exlm.tasks.rows.table import TextTable
 from exlm.tasks.tables.seed_results import write_results
-from exlm.tasks.tables.table_config import TableConfig, infer_settings
-from exlm.tasks.tables.table_task import TableTask
+from exlm.tasks.tables.table_config import infer_settings
+from exlm.tasks.tables.table_task import TableTask, make_table_task
 from exlm.tasks.task import TABLE_TYPE, find_task_type
 
 
@@ -88,7 +86,7 @@ def baseline(
     return runs.run(recipe)
 
 
-def read_baseline_task(name: str, config: TaskConfig) -> "BaselineTask":
+def read_baseline_task(name: str, config: TaskConfig) -> TableTask:
     """The labelled table of a config, read for a baseline. InputError if it cannot learn from
     such a table."""
     is_table = find_task_type(config.task_type) is TABLE_TYPE
@@ -116,46 +114,40 @@ def read_baseline_task(name: str, config: TaskConfig) -> "BaselineTask":
         )
     # A model of proteins has the same splits, as it reads and spells them the same.
     letters = None if molecules else protein_letters(table.texts)
-    return BaselineTask(
-        name,
+    return make_table_task(
         table_config,
         check_texts(table, molecules, letters, config.on_invalid),
+        learner=BaselineFitting(name),
         rows_to_split=table.usable,
         spelling=spelling_of(letters, molecules, table_config.standardize),
     )
 
 
-class BaselineTask(TableTask):
-    """A labelled table that the baseline `name` learns."""
+@dataclass(eq=False)
+class BaselineFitting:
+    """Baselines that are fitted to a labelled table (a `TableLearner`)."""
 
-    def __init__(
-        self,
-        name: str,
-        config: TableConfig,
-        table: TextTable,
-        rows_to_split: np.ndarray,
-        spelling: Callable[[str], str],
-    ) -> None:
-        super().__init__(config, table, rows_to_split, spelling)
-        self.name = name
-        # predictions and the seconds that they took, by the split and, if it is random, the seed
-        self.fitted: dict[tuple[str, int | None], tuple[np.ndarray, float]] = {}
+    name: str
+    # predictions and the seconds that they took, by the split and, if it is random, the seed
+    fitted: dict[tuple[str, int | None], tuple[np.ndarray, float]] = field(default_factory=dict)
 
-    def train_seed(self, run_dir: Path, hyper: dict[str, Any], seed: int) -> RunResult:
+    def train_seed(
+        self, task: TableTask, run_dir: Path, hyper: dict[str, Any], seed: int
+    ) -> RunResult:
         """Trains with one seed. A baseline that is not random is not fitted again to a split that
         another seed had, too."""
-        split = self.split_of(seed)
+        split = task.split_of(seed)
         run_dir.mkdir(parents=True, exist_ok=True)
-        table = self.table
+        table = task.table
         # Other rows, and their labels, are not shown to the baseline.
         rows = np.sort(np.concatenate([split["train"], split["valid"]]))
         saved = SavedBaseline(
             name=self.name,
-            task=self.saved_task(split["train"]),
-            metric=self.metric,
+            task=task.task_to_save(split["train"]),
+            metric=task.metric,
             seed=seed,
             epochs=hyper.get("epochs"),
-            texts=[standardize(table.texts[row], self.config.standardize) for row in rows],
+            texts=[standardize(table.texts[row], task.config.standardize) for row in rows],
             pairs=[table.pairs[row] for row in rows] if table.pairs else None,
             labels=table.labels[rows],
             train=np.searchsorted(rows, split["train"]),
@@ -168,4 +160,4 @@ class BaselineTask(TableTask):
             self.fitted[decisive] = (predictions, round(time.monotonic() - start, 3))
         saved.write(run_dir)
         predictions, seconds = self.fitted[decisive]
-        return {"seconds": seconds, **write_results(self, split, saved.task, predictions, run_dir)}
+        return {"seconds": seconds, **write_results(task, split, saved.task, predictions, run_dir)}

@@ -72,11 +72,11 @@ def finetune(
         "precision": used_precision(devices.device(device), train.precision),
     }
     task_type = find_task_type(resolved_task.task_type)
-    finetuning = task_type.read(EncoderSource(model, from_scratch), resolved_task, device)
-    molecules = bool(finetuning.config.molecules)
+    labelled_task = task_type.read_task(EncoderSource(model, from_scratch), resolved_task, device)
+    molecules = bool(labelled_task.config.molecules)
     runs = Grid(
         directory=Path(output),
-        task=finetuning,
+        task=labelled_task,
         hyper_by_cell={
             name: fill_in(hyper, defaults, molecules)
             for name, hyper in grid_cells(train, grid or {}).items()

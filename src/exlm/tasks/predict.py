@@ -22,7 +22,7 @@ from exlm.tasks.labels.scores import BOOTSTRAP_LEVEL, with_intervals
 from exlm.tasks.results import is_baseline, seed_directories
 from exlm.tasks.rows.table import UNUSABLE
 from exlm.tasks.tables.predictions import Evaluation, PredictOptions, Predictor
-from exlm.tasks.tables.predictor import TablePredictor
+from exlm.tasks.tables.predictor import open_table
 from exlm.tasks.task import find_task_type
 
 MOST_CLASSES_SHOWN = 12  # in the table of predicted classes
@@ -56,14 +56,14 @@ def predict(
     target = output_path(model, input, output, "predictions.csv", suffixes)
     predict_options = PredictOptions(**options)
     models = _seed_models(model, predict_options)
-    predictor = _predictor(models, input, predict_options)
-    label_columns = predictor.label_columns if isinstance(predictor, TablePredictor) else []
-    layout = output_layout(input, predict_options.header, target, label_columns)
-    is_workbook = target.suffix == ".xlsx"  # chunks of which cannot be joined
-    if isinstance(predictor, TablePredictor) and predictor.in_chunks and not is_workbook:
+    predictor = _open_file(models, input, predict_options)
+    layout = output_layout(input, predict_options.header, target, predictor.label_columns)
+    predict_frame = predictor.frame_predictor()
+    is_workbook = target.suffix == ".xlsx"  # pieces of which cannot be joined
+    if predict_frame is not None and not is_workbook:
 
         def write(rows: FileRows, path: Path) -> dict[str, int]:
-            predictions = predictor.predict_rows(rows)
+            predictions = predict_frame(rows)
             begins_file = rows.frame.index[0] == 0
             write_frame(predictions.frame, path, header=begins_file, layout=layout)
             return predictions.counts
@@ -74,7 +74,7 @@ def predict(
                 for seed in models
             ],
             "options": predict_options,
-            "may_cut": predictor.models.may_cut,  # earlier versions had no such column
+            **predictor.identity,
         }
         counts = write_by_frames(predict_options.file(input), target, settings, write)
         print(f"{in_words(counts)}: {target}")
@@ -107,7 +107,7 @@ def explain_prediction(model: str, text: str, page: str) -> None:
             f"{model} predicts for several texts at a time; give them in a file to exlm predict"
         )
     row = FileRows(pd.DataFrame({saved_task.text_column: [text]}))
-    TablePredictor(models, "the text", options, row).predict_rows(row)
+    open_table(models, "the text", options, first_rows=row).predict_rows(row)
     print(f"1 prediction: {page}")
 
 
@@ -144,7 +144,7 @@ def evaluate(
     predict_options = PredictOptions(**options)
     models = _seed_models(model, predict_options)
     saved_task = models[0].saved_task
-    predictions = _predictor(models, input, predict_options).predict()
+    predictions = _open_file(models, input, predict_options).predict()
     if predictions.evaluation is None:
         problem = "no question has an answer; give them as `exlm finetune` takes them"
         if saved_task.label_columns:  # questions have none
@@ -179,7 +179,7 @@ def _report(
         "labelled": len(evaluation.rows),
         "unknown_labels": evaluation.unknown_labels,
         "unusable": counts.get(UNUSABLE, 0),
-        "in_training": evaluation.in_training,
+        "in_training": evaluation.seen_rows,
         "resamples": resamples,
         "seed": seed,
         "metrics": metrics,
@@ -247,11 +247,11 @@ def _in_words(score: dict[str, float]) -> str:
     return f"{in_digits(value)} ({in_digits(low)} to {in_digits(high)})"
 
 
-def _predictor(models: list[SeedModel], input: str, options: PredictOptions) -> Predictor:
+def _open_file(models: list[SeedModel], input: str, options: PredictOptions) -> Predictor:
     """What predicts for a file with fine-tuned models."""
     if is_baseline(models[0].directory):
-        return TablePredictor(models, input, options, row_models=Baselines)
-    return find_task_type(models[0].saved_task.task_type).predictor(models, input, options)
+        return open_table(models, input, options, Baselines)
+    return find_task_type(models[0].saved_task.task_type).open_file(models, input, options)
 
 
 def _seed_models(model: str, options: PredictOptions) -> list[SeedModel]:

@@ -14,26 +14,45 @@ from exlm.errors import InputError
 from exlm.tasks.config import TaskConfig
 from exlm.tasks.encoders.loading import EncoderSource, SeedModel
 from exlm.tasks.labels.label_types import LABEL_TYPES
-from exlm.tasks.questions.question_answering import QuestionAnswering, QuestionPredictor
+from exlm.tasks.questions.finetuning import read_question_task
+from exlm.tasks.questions.predictor import open_questions
 from exlm.tasks.results import RunResult
-from exlm.tasks.tables.finetuning import TableFinetuning
+from exlm.tasks.tables.finetuning import read_table_task
 from exlm.tasks.tables.predictions import PredictOptions, Predictor
-from exlm.tasks.tables.predictor import TablePredictor
+from exlm.tasks.tables.predictor import open_table
 
 
 class Task(Protocol):
     """Labelled data, and how a model is trained on them with one seed."""
 
-    metric: str  # chooses epoch and grid cell
-    summary: str  # the data in one line
-    reported_rows: pd.DataFrame  # with something wrong: part, row, value, reason, action
-    # what must be equal for results to be combined, besides the settings
-    identity: dict[str, Any]
-    departures: list[str]  # from the published data, in words
-
     @property
     def config(self) -> TaskConfig:
         """The settings, with what was inferred from the data."""
+        ...
+
+    @property
+    def metric(self) -> str:
+        """What chooses the epoch and the grid cell."""
+        ...
+
+    @property
+    def summary(self) -> str:
+        """The data in one line."""
+        ...
+
+    @property
+    def reported_rows(self) -> pd.DataFrame:
+        """The rows with something wrong: part, row, value, reason, action."""
+        ...
+
+    @property
+    def identity(self) -> dict[str, Any]:
+        """What must be equal for results to be combined, besides the settings."""
+        ...
+
+    @property
+    def departures(self) -> list[str]:
+        """How the data depart from the published ones, in words."""
         ...
 
     def announce(self, seed: int) -> None:
@@ -51,15 +70,15 @@ class TaskType(NamedTuple):
     """A type of task that encoders are fine-tuned for."""
 
     # from an encoder, the settings of the data and a device to the task
-    read: Callable[[EncoderSource, TaskConfig, str], Task]
+    read_task: Callable[[EncoderSource, TaskConfig, str], Task]
     # from models, a file and options to what predicts; InputError for options that these models do
     # not have
-    predictor: Callable[[Sequence[SeedModel], str, PredictOptions], Predictor]
+    open_file: Callable[[Sequence[SeedModel], str, PredictOptions], Predictor]
 
 
-TABLE_TYPE = TaskType(TableFinetuning, TablePredictor)
+TABLE_TYPE = TaskType(read_table_task, open_table)
 # those that are not in LABEL_TYPES, because they have other labels than rows or units
-OTHER_TASK_TYPES = {"question_answering": TaskType(QuestionAnswering, QuestionPredictor)}
+OTHER_TASK_TYPES = {"question_answering": TaskType(read_question_task, open_questions)}
 
 
 def find_task_type(name: str | None) -> TaskType:

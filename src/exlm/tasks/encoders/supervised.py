@@ -1,23 +1,30 @@
-"""Supervised training, shared by all task types: shuffled batches, and the choice of the best
-epoch."""
+"""Supervised training, shared by all task types: what is learned (`Supervision`), its shuffled
+batches, and the choice of the best epoch."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import lru_cache, partial
 from pathlib import Path
+from typing import Any, Protocol
 
 import numpy as np
+import torch
 from safetensors import safe_open
 from safetensors.torch import load_model, save_model
 from torch import Tensor, nn
-from transformers import PreTrainedModel
+from transformers import PreTrainedModel, PreTrainedTokenizerFast
 
 from exlm.errors import advising
+from exlm.ops.loss import LossSum
 from exlm.randomness import Purpose, random_bits
+from exlm.storage import models
 from exlm.storage.files import replacing, sync
 from exlm.storage.runs import PROGRESS
 from exlm.tasks.config import FinetuneConfig
+from exlm.tasks.encoders.loading import EncoderSource
+from exlm.tasks.encoders.saved_task import SavedTask
 from exlm.tasks.labels.metrics import goodness
+from exlm.tasks.results import RunResult
 from exlm.train import devices
 from exlm.train.checkpoint import Checkpoints
 from exlm.train.loop import ADVICE, LoopConfig, fit
@@ -70,6 +77,72 @@ class ShuffledBatches:
         """The one micro-batch of a step."""
         epoch, number = divmod(step, self.per_epoch)
         return [(0, self.collate(self.batches_of_epoch(epoch)[number]))]
+
+
+class Supervision(Protocol):
+    """What a network learns with one seed, which every task type has in its own way."""
+
+    @property
+    def saved_task(self) -> SavedTask:
+        """What is saved with the network."""
+        ...
+
+    @property
+    def head_settings(self) -> dict[str, Any]:
+        """The settings of the head in the configuration of the network."""
+        ...
+
+    @property
+    def batches(self) -> ShuffledBatches:
+        """The batches of the train part, with what the loss compares outputs with."""
+        ...
+
+    def loss(self, network: nn.Module, batch: dict[str, Tensor]) -> LossSum:
+        """The loss of a batch."""
+        ...
+
+    def score_valid(self, network: PreTrainedModel) -> dict[str, float]:
+        """The scores on valid, after an epoch."""
+        ...
+
+    def finish(self, network: PreTrainedModel, run_dir: Path) -> RunResult:
+        """Lets a trained network keep what was found out on valid, writes its predictions to
+        `run_dir`, and returns what there is to tell of them."""
+        ...
+
+
+def train_with_seed(
+    supervision: Supervision,
+    *,
+    encoder: EncoderSource,
+    tokenizer: PreTrainedTokenizerFast,
+    hyper: FinetuneConfig,
+    seed: int,
+    metric: str,
+    run_dir: Path,
+    device: str,
+) -> RunResult:
+    """Fine-tunes an encoder with one seed, which also draws its head: keeps the epoch that is best
+    on valid by the `metric`, and saves the network with its predictions in `run_dir`."""
+    torch.manual_seed(seed)
+    network = encoder.load(supervision.saved_task, hyper, supervision.head_settings)
+    best_epoch = train_best_epoch(
+        network=network,
+        loss=supervision.loss,
+        batches=supervision.batches,
+        run_dir=run_dir,
+        hyper=hyper,
+        score=partial(supervision.score_valid, network),
+        metric=metric,
+        device=device,
+    )
+    results = supervision.finish(network, run_dir)
+    models.save_model(run_dir, network, tokenizer)
+    return {
+        "best_epoch": best_epoch,
+        "weight_files": {"model": models.weight_files(encoder.name)},
+        **results,
+    }
 
 
 class BestEpoch:

@@ -1,14 +1,15 @@
 """How to predict, what predictions for a file are, and what makes them (`Predictor`)."""
 
-from collections.abc import Mapping
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal, Protocol
+from typing import Any, Literal
 
 import numpy as np
 import pandas as pd
 
 from exlm.data.columns import listed
-from exlm.data.frames import with_columns
+from exlm.data.frames import FileRows, with_columns
 from exlm.errors import note
 from exlm.tasks.labels.scores import RowScorer
 from exlm.tasks.rows.reading import ReadOptions
@@ -54,8 +55,8 @@ class Evaluation:
 
     scorers: Mapping[str, RowScorer]  # by the model's name, or ENSEMBLE
     rows: np.ndarray  # those to score
-    # how many of them have a text or molecule of the training; None if it is not kept
-    in_training: int | None = None
+    # how many of them have a text or molecule of the training; None if this is not known
+    seen_rows: int | None = None
     unknown_labels: int = 0  # rows with a label that the models do not know
     labels: Mapping[str, Mapping[str, float]] = field(default_factory=dict)  # {} of a single one
     classes: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
@@ -73,12 +74,27 @@ class Predictions:
     note: str = ""  # why there is no evaluation, if the file has labels
 
 
-class Predictor(Protocol):
-    """The models of all seeds of a task, and the file that they predict for."""
+class Predictor(ABC):
+    """The models of all seeds of a task, and the file that they predict for.
 
+    Attributes:
+        label_columns: the columns of labels that the file has or may lack; none if it has no
+            labels in columns."""
+
+    label_columns: Sequence[str]
+
+    @property
+    def identity(self) -> dict[str, Any]:
+        """What must be equal for predictions to be joined, besides models and options."""
+        return {}
+
+    @abstractmethod
     def predict(self) -> Predictions:
         """What the models predict for all rows of the file, and how it is scored."""
-        ...
+
+    def frame_predictor(self) -> Callable[[FileRows], Predictions] | None:
+        """What predicts for a frame of the file; None if the file must be read as a whole."""
+        return None
 
 
 def with_predictions(frame: pd.DataFrame, columns: dict[str, Any], path: str) -> pd.DataFrame:
