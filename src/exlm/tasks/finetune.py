@@ -72,7 +72,8 @@ def finetune(
         "precision": used_precision(devices.device(device), train.precision),
     }
     task_type = find_task_type(resolved_task.task_type)
-    labelled_task = task_type.read_task(EncoderSource(model, from_scratch), resolved_task, device)
+    encoder = EncoderSource(model, from_scratch, device)
+    labelled_task = task_type.read_task(encoder, resolved_task)
     molecules = bool(labelled_task.config.molecules)
     runs = Grid(
         directory=Path(output),

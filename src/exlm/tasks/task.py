@@ -11,48 +11,32 @@ from typing import Any, NamedTuple, Protocol
 import pandas as pd
 
 from exlm.errors import InputError
+from exlm.tasks.baselines.saved import Baselines
 from exlm.tasks.config import TaskConfig
 from exlm.tasks.encoders.loading import EncoderSource, SeedModel
 from exlm.tasks.labels.label_types import LABEL_TYPES
+from exlm.tasks.questions.answering import answer_file
 from exlm.tasks.questions.finetuning import read_question_task
-from exlm.tasks.questions.predictor import open_questions
-from exlm.tasks.results import RunResult
+from exlm.tasks.results import RunResult, is_baseline
+from exlm.tasks.tables.ensemble import Encoders
 from exlm.tasks.tables.finetuning import read_table_task
-from exlm.tasks.tables.predictions import PredictOptions, Predictor
-from exlm.tasks.tables.predictor import open_table
+from exlm.tasks.tables.predictions import Predictions, PredictOptions
+from exlm.tasks.tables.predictor import TablePredictor, open_table
 
 
 class Task(Protocol):
     """Labelled data, and how a model is trained on them with one seed."""
 
+    metric: str  # chooses epoch and grid cell
+    summary: str  # the data in one line
+    reported_rows: pd.DataFrame  # with something wrong: part, row, value, reason, action
+    # what must be equal for results to be combined, besides the settings
+    identity: dict[str, Any]
+    departures: list[str]  # from the published data, in words
+
     @property
     def config(self) -> TaskConfig:
         """The settings, with what was inferred from the data."""
-        ...
-
-    @property
-    def metric(self) -> str:
-        """What chooses the epoch and the grid cell."""
-        ...
-
-    @property
-    def summary(self) -> str:
-        """The data in one line."""
-        ...
-
-    @property
-    def reported_rows(self) -> pd.DataFrame:
-        """The rows with something wrong: part, row, value, reason, action."""
-        ...
-
-    @property
-    def identity(self) -> dict[str, Any]:
-        """What must be equal for results to be combined, besides the settings."""
-        ...
-
-    @property
-    def departures(self) -> list[str]:
-        """How the data depart from the published ones, in words."""
         ...
 
     def announce(self, seed: int) -> None:
@@ -69,16 +53,29 @@ class Task(Protocol):
 class TaskType(NamedTuple):
     """A type of task that encoders are fine-tuned for."""
 
-    # from an encoder, the settings of the data and a device to the task
-    read_task: Callable[[EncoderSource, TaskConfig, str], Task]
-    # from models, a file and options to what predicts; InputError for options that these models do
-    # not have
-    open_file: Callable[[Sequence[SeedModel], str, PredictOptions], Predictor]
+    # from an encoder and the settings of the data to the task
+    read_task: Callable[[EncoderSource, TaskConfig], Task]
+    # from the models of all seeds, a file and options to predictions for the file; InputError for
+    # options that these models do not have
+    predict_file: Callable[[Sequence[SeedModel], str, PredictOptions], Predictions]
 
 
-TABLE_TYPE = TaskType(read_table_task, open_table)
+def open_table_with(
+    models: Sequence[SeedModel], path: str, options: PredictOptions
+) -> TablePredictor:
+    """What predicts for the table `path` with fine-tuned encoders or baselines."""
+    ensemble_class = Baselines if is_baseline(models[0].directory) else Encoders
+    return open_table(models, path, options, ensemble_class)
+
+
+def predict_table(models: Sequence[SeedModel], path: str, options: PredictOptions) -> Predictions:
+    """What fine-tuned encoders or baselines predict for all rows of the table `path`."""
+    return open_table_with(models, path, options).predict()
+
+
+TABLE_TYPE = TaskType(read_table_task, predict_table)
 # those that are not in LABEL_TYPES, because they have other labels than rows or units
-OTHER_TASK_TYPES = {"question_answering": TaskType(read_question_task, open_questions)}
+OTHER_TASK_TYPES = {"question_answering": TaskType(read_question_task, answer_file)}
 
 
 def find_task_type(name: str | None) -> TaskType:

@@ -64,6 +64,16 @@ class EncoderSource:
 
     name: str  # directory or hub name of a pre-trained model
     from_scratch: bool = False  # whether to draw all weights anew
+    device: str = "auto"  # where it is trained
+
+    @cached_property
+    def tokenizer(self) -> PreTrainedTokenizerFast:
+        """Its tokenizer."""
+        return load_encoder_tokenizer(self.name)
+
+    def limit_length(self, max_length: int) -> int:
+        """`max_length` or, if smaller, the most tokens that its absolute positions allow."""
+        return min(max_length, _most_tokens(load_config(self.name)) or max_length)
 
     @property
     def earlier_run(self) -> Path | None:
@@ -125,8 +135,7 @@ def load_finetuned(path: str) -> tuple[PreTrainedModel, PreTrainedTokenizerFast]
     task_type = load_saved_task(path).task_type
     config = load_config(path)
     network = _from_pretrained(_model_class(config, task_type), path, config)
-    tokenizer, _ = load_encoder_tokenizer(path)
-    return _with_exact_head(network), tokenizer
+    return _with_exact_head(network), load_encoder_tokenizer(path)
 
 
 def load_saved_task(path: str) -> SavedTask:
@@ -141,11 +150,8 @@ def load_saved_task(path: str) -> SavedTask:
     return saved_task
 
 
-def load_encoder_tokenizer(
-    name: str, max_length: int = 10**9
-) -> tuple[PreTrainedTokenizerFast, int]:
-    """A model's tokenizer, and `max_length` or, if smaller, the most tokens that its absolute
-    positions allow. The tokenizer returns only what the model takes, and token_type_ids if both the
+def load_encoder_tokenizer(name: str) -> PreTrainedTokenizerFast:
+    """A model's tokenizer, which returns only what the model takes, and token_type_ids if both the
     model and the tokenizer have them."""
     config = load_config(name)
     load = load_tokenizer if config.model_type == "exlm" else load_fast_tokenizer
@@ -159,7 +165,7 @@ def load_encoder_tokenizer(
     tokenizer.model_input_names = names
     # This one is saved with the tokenizer, so that pipelines use it too.
     tokenizer.init_kwargs["model_input_names"] = names
-    return tokenizer, min(max_length, _most_tokens(config) or max_length)
+    return tokenizer
 
 
 def _shared_inputs(tokenizer: PreTrainedTokenizerFast, config: PreTrainedConfig) -> list[str]:

@@ -5,17 +5,16 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache, partial
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 import torch
 from safetensors import safe_open
 from safetensors.torch import load_model, save_model
 from torch import Tensor, nn
-from transformers import PreTrainedModel, PreTrainedTokenizerFast
+from transformers import PreTrainedModel
 
 from exlm.errors import advising
-from exlm.ops.loss import LossSum
 from exlm.randomness import Purpose, random_bits
 from exlm.storage import models
 from exlm.storage.files import replacing, sync
@@ -79,52 +78,31 @@ class ShuffledBatches:
         return [(0, self.collate(self.batches_of_epoch(epoch)[number]))]
 
 
-class Supervision(Protocol):
+@dataclass(frozen=True)
+class Supervision:
     """What a network learns with one seed, which every task type has in its own way."""
 
-    @property
-    def saved_task(self) -> SavedTask:
-        """What is saved with the network."""
-        ...
-
-    @property
-    def head_settings(self) -> dict[str, Any]:
-        """The settings of the head in the configuration of the network."""
-        ...
-
-    @property
-    def batches(self) -> ShuffledBatches:
-        """The batches of the train part, with what the loss compares outputs with."""
-        ...
-
-    def loss(self, network: nn.Module, batch: dict[str, Tensor]) -> LossSum:
-        """The loss of a batch."""
-        ...
-
-    def score_valid(self, network: PreTrainedModel) -> dict[str, float]:
-        """The scores on valid, after an epoch."""
-        ...
-
-    def finish(self, network: PreTrainedModel, run_dir: Path) -> RunResult:
-        """Lets a trained network keep what was found out on valid, writes its predictions to
-        `run_dir`, and returns what there is to tell of them."""
-        ...
+    saved_task: SavedTask  # what is saved with the network
+    head_settings: dict[str, Any]  # of the head, in the configuration of the network
+    batches: ShuffledBatches  # of the train part, with what the loss compares outputs with
+    loss: LossFunction
+    score_valid: Callable[[PreTrainedModel], dict[str, float]]  # after an epoch
+    # from a trained network and the directory of the seed to what there is to tell: lets the
+    # network keep what was found out on valid, and writes its predictions
+    finish: Callable[[PreTrainedModel, Path], RunResult]
 
 
 def train_with_seed(
     supervision: Supervision,
     *,
     encoder: EncoderSource,
-    tokenizer: PreTrainedTokenizerFast,
     hyper: FinetuneConfig,
-    seed: int,
     metric: str,
     run_dir: Path,
-    device: str,
 ) -> RunResult:
-    """Fine-tunes an encoder with one seed, which also draws its head: keeps the epoch that is best
-    on valid by the `metric`, and saves the network with its predictions in `run_dir`."""
-    torch.manual_seed(seed)
+    """Fine-tunes an encoder with the seed of the batches, which also draws its head: keeps the
+    epoch that is best on valid by the `metric`, and saves the network in `run_dir`."""
+    torch.manual_seed(supervision.batches.seed)
     network = encoder.load(supervision.saved_task, hyper, supervision.head_settings)
     best_epoch = train_best_epoch(
         network=network,
@@ -134,10 +112,10 @@ def train_with_seed(
         hyper=hyper,
         score=partial(supervision.score_valid, network),
         metric=metric,
-        device=device,
+        device=encoder.device,
     )
     results = supervision.finish(network, run_dir)
-    models.save_model(run_dir, network, tokenizer)
+    models.save_model(run_dir, network, encoder.tokenizer)
     return {
         "best_epoch": best_epoch,
         "weight_files": {"model": models.weight_files(encoder.name)},

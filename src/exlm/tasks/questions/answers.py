@@ -5,6 +5,7 @@ import re
 import string
 from collections import Counter, defaultdict
 from collections.abc import Sequence
+from functools import partial
 from itertools import chain
 
 import numpy as np
@@ -17,8 +18,8 @@ from transformers import PreTrainedTokenizerFast
 from exlm.model.downstream import span_loss
 from exlm.ops.loss import LossSum
 from exlm.tasks.encoders.inference import SCORING, batch_outputs, model_inputs
-from exlm.tasks.labels.scores import diverged
-from exlm.tasks.questions.questions import Window
+from exlm.tasks.labels.scores import RowScorer, diverged
+from exlm.tasks.questions.questions import QuestionFile, Window
 
 N_BEST = 20  # spans that are kept for each question
 ANSWER_METRICS = ("f1", "em", "best_f1", "best_em")  # those that may choose the best epoch
@@ -184,6 +185,11 @@ def score_answers(questions: pd.DataFrame, answers: pd.DataFrame) -> pd.DataFram
         answered=answers["answer"] != "",
         refused=answers.get("refused", answers["null_minus_best"] > 0),
     )
+
+
+def make_scorer(file: QuestionFile, answers: pd.DataFrame) -> RowScorer:
+    """The scores of some of the labelled questions of a file, by the answers of a model."""
+    return partial(summarise_answers, score_answers(file.labelled, answers))
 
 
 def summarise_answers(

@@ -4,44 +4,39 @@ once, then any number of seeds are trained."""
 import hashlib
 import json
 from dataclasses import dataclass, replace
-from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pandas as pd
-from torch import Tensor, nn
-from transformers import PreTrainedModel, PreTrainedTokenizerFast
+from transformers import PreTrainedModel
 
 from exlm.data.frames import write_frame
 from exlm.errors import InputError
-from exlm.ops.loss import LossSum
 from exlm.tasks.config import FinetuneConfig, TaskConfig
-from exlm.tasks.encoders.loading import EncoderSource, load_encoder_tokenizer
+from exlm.tasks.encoders.loading import EncoderSource
 from exlm.tasks.encoders.saved_task import SavedTask
-from exlm.tasks.encoders.supervised import ShuffledBatches, train_with_seed
-from exlm.tasks.labels.scores import RowScorer, quick_interval
+from exlm.tasks.encoders.supervised import Supervision, train_with_seed
+from exlm.tasks.labels.scores import quick_interval
 from exlm.tasks.questions.answers import (
     answer,
-    score_answers,
+    make_scorer,
     span_training_loss,
-    summarise_answers,
     vote,
 )
 from exlm.tasks.questions.questions import QuestionFile, read_windows, window_batches
-from exlm.tasks.questions.settings import DEFAULT_WINDOW, check_task
+from exlm.tasks.questions.settings import check_task
 from exlm.tasks.results import RunResult
 from exlm.tasks.rows.datasets import SQUAD, SQUAD_SIZES, file_hashes, size_departures, task_files
 
+DEFAULT_WINDOW = 384  # tokens
 
-def read_question_task(
-    encoder: EncoderSource, config: TaskConfig, device: str = "auto"
-) -> "QuestionTask":
-    """Reads the questions of a config for an encoder that is trained on a device. InputError if no
-    question of a file fits into a window."""
-    tokenizer, max_length = load_encoder_tokenizer(
-        encoder.name, config.max_length or DEFAULT_WINDOW
-    )
+
+def read_question_task(encoder: EncoderSource, config: TaskConfig) -> "QuestionTask":
+    """Reads the questions of a config for an encoder. InputError if no question of a file fits into
+    a window."""
+    tokenizer = encoder.tokenizer
+    max_length = encoder.limit_length(config.max_length or DEFAULT_WINDOW)
     check_task(config, max_length)
     config = replace(config, max_length=max_length, task_type="question_answering")
     saved_task = SavedTask(
@@ -52,58 +47,52 @@ def read_question_task(
     )
     file_sha256 = file_hashes(config)
     parts = {}
+    counts = []
     for name, path in task_files(config).items():
-        parts[name] = read_windows(path, tokenizer, saved_task, labelled=True)
-        if not parts[name].windows:
+        part = read_windows(path, tokenizer, saved_task, labelled=True)
+        if not part.windows:
             raise InputError(
                 f"{path}: no question leaves room for its context in a window of "
                 f"{max_length} tokens; raise task.max_length"
             )
-    return QuestionTask(config, encoder, tokenizer, device, saved_task, parts, file_sha256)
+        without_answer = sum(not answers for answers in part.labelled["answers"])
+        counts.append(f"{len(part.labelled)} {name} ({without_answer} without answer)")
+        parts[name] = part
+    sizes = {name: len(part.labelled) for name, part in parts.items()}
+    published = SQUAD_SIZES if config.dataset == SQUAD else {}
+    hashes = {name: _content_hash(part.labelled) for name, part in parts.items()}
+    metric = config.metric or "f1"
+    return QuestionTask(
+        config=config,
+        encoder=encoder,
+        saved_task=saved_task,
+        parts=parts,
+        sizes=sizes,
+        file_sha256=file_sha256,
+        metric=metric,
+        summary=f"questions: {', '.join(counts)}; windows of {max_length} tokens",
+        reported_rows=pd.concat(map(_reported_rows, parts, parts.values())),
+        departures=size_departures(sizes, published, "questions", "SQuAD 2.0"),
+        identity={"data_sha256": hashes, "metric": metric},
+    )
 
 
-@dataclass(frozen=True)
+@dataclass(eq=False)
 class QuestionTask:
     """Questions with their contexts and answers, read once for all seeds: a `Task`."""
 
     config: TaskConfig
     encoder: EncoderSource
-    tokenizer: PreTrainedTokenizerFast
-    device: str
     saved_task: SavedTask
     parts: dict[str, QuestionFile]  # train, valid and perhaps test
+    sizes: dict[str, int]  # of the parts, in questions
     file_sha256: dict[str, str]  # by path
-
-    @property
-    def metric(self) -> str:
-        return self.config.metric or "f1"
-
-    @property
-    def sizes(self) -> dict[str, int]:
-        """How many questions every part has."""
-        return {name: len(part.labelled) for name, part in self.parts.items()}
-
-    @property
-    def summary(self) -> str:
-        counts = []
-        for name, part in self.parts.items():
-            without_answer = sum(not answers for answers in part.labelled["answers"])
-            counts.append(f"{len(part.labelled)} {name} ({without_answer} without answer)")
-        return f"questions: {', '.join(counts)}; windows of {self.config.max_length} tokens"
-
-    @cached_property
-    def reported_rows(self) -> pd.DataFrame:
-        return pd.concat(map(_reported_rows, self.parts, self.parts.values()))
-
-    @property
-    def departures(self) -> list[str]:
-        published = SQUAD_SIZES if self.config.dataset == SQUAD else {}
-        return size_departures(self.sizes, published, "questions", "SQuAD 2.0")
-
-    @cached_property
-    def identity(self) -> dict[str, Any]:
-        hashes = {name: _content_hash(part.labelled) for name, part in self.parts.items()}
-        return {"data_sha256": hashes, "metric": self.metric}
+    # as `Task` has them
+    metric: str
+    summary: str
+    reported_rows: pd.DataFrame
+    departures: list[str]
+    identity: dict[str, Any]
 
     def announce(self, seed: int) -> None:
         """Nothing: all seeds have the parts that the summary tells."""
@@ -111,83 +100,49 @@ class QuestionTask:
     def train_seed(self, run_dir: Path, hyper: FinetuneConfig, seed: int) -> RunResult:
         """Trains with one seed, keeps the epoch that is best on valid, and answers all parts but
         train."""
+        assert hyper.batch_size  # filled in before
+        windows = self.parts["train"].windows
+        supervision = Supervision(
+            saved_task=self.saved_task,
+            head_settings={"num_labels": 2},  # logits of start and end
+            batches=window_batches(windows, self.encoder.tokenizer, hyper.batch_size, seed),
+            loss=span_training_loss,
+            score_valid=self._score_valid,
+            finish=self._write_answers,
+        )
         return train_with_seed(
-            QuestionSupervision(self, hyper, seed),
+            supervision,
             encoder=self.encoder,
-            tokenizer=self.tokenizer,
             hyper=hyper,
-            seed=seed,
             metric=self.metric,
             run_dir=run_dir,
-            device=self.device,
         )
 
+    def _score_valid(self, network: PreTrainedModel) -> dict[str, float]:
+        valid = self.parts["valid"]
+        return make_scorer(valid, self._answer(network, valid))(valid.scored)
 
-@dataclass(frozen=True)
-class QuestionSupervision:
-    """The windows of train with their answers, which an encoder learns with one seed (a
-    `Supervision`)."""
+    def _answer(self, network: PreTrainedModel, part: QuestionFile) -> pd.DataFrame:
+        """The answers of a network to the questions of a part."""
+        longest = self.saved_task.max_answer
+        return answer(network, part.labelled, part.windows, self.encoder.tokenizer, longest)
 
-    task: QuestionTask
-    hyper: FinetuneConfig
-    seed: int
-
-    @property
-    def saved_task(self) -> SavedTask:
-        return self.task.saved_task
-
-    @property
-    def head_settings(self) -> dict[str, Any]:
-        return {"num_labels": 2}  # logits of start and end
-
-    @cached_property
-    def batches(self) -> ShuffledBatches:
-        assert self.hyper.batch_size  # filled in before
-        windows = self.task.parts["train"].windows
-        return window_batches(windows, self.task.tokenizer, self.hyper.batch_size, self.seed)
-
-    def loss(self, network: nn.Module, batch: dict[str, Tensor]) -> LossSum:
-        return span_training_loss(network, batch)
-
-    def score_valid(self, network: PreTrainedModel) -> dict[str, float]:
-        valid = self.task.parts["valid"]
-        _, score = self._answer(network, valid)
-        return score(valid.scored)
-
-    def _answer(
-        self, network: PreTrainedModel, part: QuestionFile
-    ) -> tuple[pd.DataFrame, RowScorer]:
-        """The answers of a network to the questions of a part, and how they are scored."""
-        answers = answer(
-            network,
-            part.labelled,
-            part.windows,
-            self.task.tokenizer,
-            max_answer=self.saved_task.max_answer,
-        )
-        return answers, partial(summarise_answers, score_answers(part.labelled, answers))
-
-    def finish(self, network: PreTrainedModel, run_dir: Path) -> RunResult:
+    def _write_answers(self, network: PreTrainedModel, run_dir: Path) -> RunResult:
         """Writes the answers to all parts but train; returns their scores and counts, and the
         interval of test, or of valid if there is no test."""
-        result: RunResult = {
-            "split": self.task.sizes,
-            "file_sha256": self.task.file_sha256,
-            "scores": {},
-            "counts": {},
-            "rows_sha256": {},
-            "interval": {},
-        }
-        main_part = "test" if "test" in self.task.parts else "valid"
-        for name, part in self.task.parts.items():
+        result: RunResult = {"split": self.sizes, "file_sha256": self.file_sha256}
+        result |= {"scores": {}, "counts": {}, "rows_sha256": {}, "interval": {}}
+        main_part = "test" if "test" in self.parts else "valid"
+        for name, part in self.parts.items():
             if name == "train":
                 continue
-            answers, score = self._answer(network, part)
+            answers = self._answer(network, part)
+            score = make_scorer(part, answers)
             result["scores"][name] = score(part.scored)
             result["counts"][name] = {"rows": len(part.scored)}
             result["rows_sha256"][name] = _content_hash(part.labelled.iloc[part.scored])
             if name == main_part:
-                interval = quick_interval(score, part.scored, self.task.metric, label_count=1)
+                interval = quick_interval(score, part.scored, self.metric, label_count=1)
                 result["interval"][name] = interval
             table = vote(part.labelled, [answers])
             write_frame(table.reset_index(), run_dir / f"predictions-{name}.csv")

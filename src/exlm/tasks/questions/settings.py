@@ -9,17 +9,16 @@ from exlm.tasks.questions.questions import MIN_STEP
 from exlm.tasks.rows.datasets import SQUAD
 from exlm.tasks.tables.predictions import PredictOptions
 
-DEFAULT_WINDOW = 384  # tokens
 # All other settings of `TaskConfig` and `PredictOptions` are for tables.
-FILE_SETTINGS = {"dataset", "valid", "test", "data_dir"}
-TASK_SETTINGS = {"task_type", "metric", "on_invalid", "max_length", "stride", "max_answer"}
+TASK_SETTINGS = {"dataset", "valid", "test", "data_dir", "task_type", "metric"}
+TASK_SETTINGS |= {"on_invalid", "max_length", "stride", "max_answer"}
 PREDICT_SETTINGS = {"on_invalid", "device", "precision"}
 
 
 def check_task(config: TaskConfig, window: int) -> None:
     """InputError for settings that question answering does not have, or that are missing, or if a
     window of so many tokens is too short for a question and its context."""
-    _check_settings(config, FILE_SETTINGS | TASK_SETTINGS, "task.")
+    check_settings(config, TASK_SETTINGS, "task.")
     if config.metric not in (None, *ANSWER_METRICS):
         names = " or ".join(ANSWER_METRICS)
         raise InputError(f"question answering has no metric {config.metric!r}; use {names}")
@@ -36,12 +35,9 @@ def check_task(config: TaskConfig, window: int) -> None:
         )
 
 
-def check_prediction(options: PredictOptions) -> None:
-    """InputError for options that question answering does not have."""
-    _check_settings(options, PREDICT_SETTINGS, "")
-
-
-def _check_settings(settings: TaskConfig | PredictOptions, names: set[str], section: str) -> None:
+def check_settings(
+    settings: TaskConfig | PredictOptions, names: set[str], section: str = ""
+) -> None:
     """InputError if a setting besides these `names` has another value than its default."""
     for field in fields(settings):
         if field.name not in names and getattr(settings, field.name) != field.default:

@@ -1,7 +1,7 @@
 """How sure predictions are: how far probabilities are from how often they are right, a temperature
-that brings them closer, and split conformal prediction (Vovk et al., 2005), which gives intervals
-of numbers and sets of classes that contain the label of a new row with a given probability, if the
-row is drawn as the validation rows were."""
+that brings them closer, and split conformal prediction (Vovk et al., 2005), which gives bounds of
+numbers and sets of classes that contain the label of a new row with a given probability, if the row
+is drawn as the validation rows were."""
 
 import json
 import math

@@ -1,9 +1,8 @@
 """Encoders fine-tuned for a table: it is read once, then any number of seeds are trained."""
 
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import partial
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import torch
@@ -14,10 +13,10 @@ from exlm.errors import note
 from exlm.ops.loss import LossSum
 from exlm.tasks.config import FinetuneConfig, TaskConfig
 from exlm.tasks.encoders.inference import model_inputs, pad
-from exlm.tasks.encoders.loading import EncoderSource, load_config, load_encoder_tokenizer
+from exlm.tasks.encoders.loading import EncoderSource, load_config
 from exlm.tasks.encoders.saved_task import SavedTask, read_model_texts
-from exlm.tasks.encoders.supervised import ShuffledBatches, train_with_seed
-from exlm.tasks.labels.label_types import LABEL_TYPES
+from exlm.tasks.encoders.supervised import ShuffledBatches, Supervision, train_with_seed
+from exlm.tasks.labels.label_types import LABEL_TYPES, LabelType
 from exlm.tasks.results import RunResult
 from exlm.tasks.rows.datasets import load_labelled
 from exlm.tasks.rows.reading import TableTokens, TextReader, note_spelling, spelling_of
@@ -41,11 +40,10 @@ DEFAULT_LENGTH = 512
 LARGEST_OFFSET = 10_000
 
 
-def read_table_task(encoder: EncoderSource, config: TaskConfig, device: str) -> TableTask:
-    """Reads the table of a config for an encoder that is trained on a device."""
-    tokenizer, max_length = load_encoder_tokenizer(
-        encoder.name, config.max_length or DEFAULT_LENGTH
-    )
+def read_table_task(encoder: EncoderSource, config: TaskConfig) -> TableTask:
+    """Reads the table of a config for an encoder."""
+    tokenizer = encoder.tokenizer
+    max_length = encoder.limit_length(config.max_length or DEFAULT_LENGTH)
     if config.task_type and LABEL_TYPES[config.task_type].of_units:
         table = load_unit_table(config, max_length)
     else:
@@ -60,7 +58,7 @@ def read_table_task(encoder: EncoderSource, config: TaskConfig, device: str) -> 
     return make_table_task(
         table_config,
         checked_table,
-        learner=TableFinetuning(encoder, tokenizer, max_length, tokens, device),
+        learner=TableFinetuning(encoder, max_length, tokens),
         rows_to_split=table.usable,
         spelling=spelling_of(tokenizer, molecules, standardize),
         earlier_run=encoder.earlier_run,
@@ -72,114 +70,90 @@ class TableFinetuning:
     """Encoders that are fine-tuned for a labelled table (a `TableLearner`)."""
 
     encoder: EncoderSource
-    tokenizer: PreTrainedTokenizerFast
     max_length: int  # the longest text, in tokens
     tokens: TableTokens  # of the rows of the table
-    device: str
 
     def train_seed(
         self, task: TableTask, run_dir: Path, hyper: FinetuneConfig, seed: int
     ) -> RunResult:
         """Trains with one seed and keeps the epoch that is best on valid."""
+        assert hyper.batch_size  # filled in before
         split = task.split_of(seed)
-        return train_with_seed(
-            TableSupervision(
-                task=task,
-                split=split,
-                saved_task=self._task_to_save(task, split["train"]),
-                tokens=self.tokens,
-                tokenizer=self.tokenizer,
-                hyper=hyper,
-                seed=seed,
-            ),
-            encoder=self.encoder,
-            tokenizer=self.tokenizer,
-            hyper=hyper,
-            seed=seed,
-            metric=task.metric,
-            run_dir=run_dir,
-            device=self.device,
-        )
-
-    def _task_to_save(self, task: TableTask, train: np.ndarray) -> SavedTask:
-        """What a training from these rows knows of the task, with the scale of numbers."""
+        train = split["train"]
         saved_task = replace(task.task_to_save(train), max_length=self.max_length)
-        if not task.table.label_type.is_number:
-            return saved_task
-        labels = task.table.labels[train]
-        return replace(saved_task, mean=np.nanmean(labels, 0).tolist(), std=deviations(labels))
+        if task.table.label_type.is_number:
+            labels = task.table.labels[train]
+            mean = np.nanmean(labels, 0).tolist()
+            saved_task = replace(saved_task, mean=mean, std=deviations(labels))
+        data = SeedData(task, split, saved_task, self.tokens, self.encoder.tokenizer)
+        names = saved_task.head_names
+        lengths = [len(example["input_ids"]) for example in self.tokens.examples]
+        supervision = Supervision(
+            saved_task=saved_task,
+            head_settings={
+                "id2label": dict(enumerate(names)),
+                "label2id": {name: i for i, name in enumerate(names)},
+                "problem_type": saved_task.label_type.problem_type,
+            },
+            batches=ShuffledBatches(lengths, train, hyper.batch_size, seed, data.collate),
+            loss=partial(training_loss, saved_task.label_type),
+            score_valid=data.score_valid,
+            finish=data.finish,
+        )
+        return train_with_seed(
+            supervision, encoder=self.encoder, hyper=hyper, metric=task.metric, run_dir=run_dir
+        )
 
 
 @dataclass(frozen=True)
-class TableSupervision:
-    """The rows of a table with their labels, which an encoder learns with one seed (a
-    `Supervision`)."""
+class SeedData:
+    """The rows of a table as a network learns them with one seed."""
 
     task: TableTask
     split: RowSplit
     saved_task: SavedTask
     tokens: TableTokens
     tokenizer: PreTrainedTokenizerFast
-    hyper: FinetuneConfig
-    seed: int
 
-    @property
-    def head_settings(self) -> dict[str, Any]:
-        names = self.saved_task.head_names
-        return {
-            "id2label": dict(enumerate(names)),
-            "label2id": {name: i for i, name in enumerate(names)},
-            "problem_type": self.saved_task.label_type.problem_type,
-        }
-
-    @cached_property
-    def batches(self) -> ShuffledBatches:
-        assert self.hyper.batch_size  # filled in before
-        lengths = [len(example["input_ids"]) for example in self.tokens.examples]
-        return ShuffledBatches(
-            lengths, self.split["train"], self.hyper.batch_size, self.seed, self._collate
-        )
-
-    def _collate(self, rows: np.ndarray) -> dict[str, Tensor]:
-        """The tensors of a batch of rows, and the targets as `labels`."""
+    def collate(self, rows: np.ndarray) -> dict[str, Tensor]:
+        """A batch of rows, with their targets as `labels`."""
         examples = [self.tokens.examples[row] for row in rows]
         batch = pad(examples, self.tokenizer, padding_side(self.tokens))
         labels = self.task.table.labels[rows]
         if self.tokens.unit_starts is None:
-            targets = make_targets(self.saved_task, labels)
-        else:
-            length = batch["input_ids"].shape[1]
-            targets = make_token_targets(labels, self.tokens.unit_starts[rows], length)
-        return batch | {"labels": targets}
-
-    def loss(self, network: nn.Module, batch: dict[str, Tensor]) -> LossSum:
-        """Summed over the labels of a batch."""
-        outputs = network(**model_inputs(network, batch)).logits.float()
-        targets = batch["labels"].to(outputs.device)
-        total, count = self.saved_task.label_type.loss(outputs, targets)
-        return LossSum(total, count, torch.zeros_like(count))
+            return batch | {"labels": make_targets(self.saved_task, labels)}
+        unit_starts = self.tokens.unit_starts[rows]
+        length = batch["input_ids"].shape[1]
+        return batch | {"labels": make_token_targets(labels, unit_starts, length)}
 
     def score_valid(self, network: PreTrainedModel) -> dict[str, float]:
+        """The scores of a network on valid."""
         valid = self.split["valid"]
         predictions = make_predictions(self.saved_task, self._outputs(network, valid))
         labels = self.task.table.labels
         return LabelledPredictions(self.saved_task, labels, predictions).score(valid)
 
-    def _outputs(self, network: PreTrainedModel, rows: np.ndarray) -> np.ndarray:
-        """The outputs of a network for some rows, as `run_network` says."""
-        head_names = self.saved_task.head_names
-        return run_network(network, self.tokenizer, self.tokens, rows, head_names)
-
     def finish(self, network: PreTrainedModel, run_dir: Path) -> RunResult:
+        """Lets a trained network keep what was found out on valid, and writes its predictions."""
         is_predicted = self.task.table.usable & self.task.rows_to_predict(self.split)
         outputs = self._outputs(network, np.flatnonzero(is_predicted))
         valid = self.split["valid"]
-        finished_task = finish_task(
-            self.saved_task, network, outputs[valid], self.task.table.labels[valid]
-        )
+        valid_labels = self.task.table.labels[valid]
+        finished_task = finish_task(self.saved_task, network, outputs[valid], valid_labels)
         network.config.task = finished_task.to_json()
         predictions = make_predictions(self.saved_task, outputs)
         return write_results(self.task, self.split, self.saved_task, predictions, run_dir)
+
+    def _outputs(self, network: PreTrainedModel, rows: np.ndarray) -> np.ndarray:
+        names = self.saved_task.head_names
+        return run_network(network, self.tokenizer, self.tokens, rows, names)
+
+
+def training_loss(label_type: LabelType, network: nn.Module, batch: dict[str, Tensor]) -> LossSum:
+    """Summed over the labels of a batch."""
+    outputs = network(**model_inputs(network, batch)).logits.float()
+    total, count = label_type.loss(outputs, batch["labels"].to(outputs.device))
+    return LossSum(total, count, torch.zeros_like(count))
 
 
 def finish_task(

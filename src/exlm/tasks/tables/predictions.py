@@ -1,7 +1,6 @@
-"""How to predict, what predictions for a file are, and what makes them (`Predictor`)."""
+"""How to predict, and what predictions for a file are."""
 
-from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -9,7 +8,7 @@ import numpy as np
 import pandas as pd
 
 from exlm.data.columns import listed
-from exlm.data.frames import FileRows, with_columns
+from exlm.data.frames import with_columns
 from exlm.errors import note
 from exlm.tasks.labels.scores import RowScorer
 from exlm.tasks.rows.reading import ReadOptions
@@ -72,29 +71,6 @@ class Predictions:
     counts: dict[str, int]  # of rows, by what they are
     evaluation: Evaluation | None = None
     note: str = ""  # why there is no evaluation, if the file has labels
-
-
-class Predictor(ABC):
-    """The models of all seeds of a task, and the file that they predict for.
-
-    Attributes:
-        label_columns: the columns of labels that the file has or may lack; none if it has no
-            labels in columns."""
-
-    label_columns: Sequence[str]
-
-    @property
-    def identity(self) -> dict[str, Any]:
-        """What must be equal for predictions to be joined, besides models and options."""
-        return {}
-
-    @abstractmethod
-    def predict(self) -> Predictions:
-        """What the models predict for all rows of the file, and how it is scored."""
-
-    def frame_predictor(self) -> Callable[[FileRows], Predictions] | None:
-        """What predicts for a frame of the file; None if the file must be read as a whole."""
-        return None
 
 
 def with_predictions(frame: pd.DataFrame, columns: dict[str, Any], path: str) -> pd.DataFrame:

@@ -1,6 +1,6 @@
 """What fine-tuned models predict for the rows of a table."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -23,7 +23,7 @@ from exlm.tasks.results import is_baseline
 from exlm.tasks.rows.reading import TableTokens, Tokens, decide_molecules, spelling_of
 from exlm.tasks.rows.table import TextTable, unlabelled_table
 from exlm.tasks.tables.certainty import conformal_margins
-from exlm.tasks.tables.ensemble import Encoders, Ensemble, predict_tokens
+from exlm.tasks.tables.ensemble import Ensemble, predict_tokens
 from exlm.tasks.tables.evaluation import evaluate_table
 from exlm.tasks.tables.explain import explain, write_page
 from exlm.tasks.tables.prediction_columns import (
@@ -35,7 +35,6 @@ from exlm.tasks.tables.predictions import (
     ENSEMBLE,
     Predictions,
     PredictOptions,
-    Predictor,
     with_predictions,
 )
 from exlm.tasks.tables.training_texts import (
@@ -54,7 +53,7 @@ def open_table(
     models: Sequence[SeedModel],
     path: str,
     options: PredictOptions,
-    ensemble_class: type[Ensemble] = Encoders,
+    ensemble_class: type[Ensemble],
     first_rows: FileRows | None = None,
 ) -> "TablePredictor":
     """What predicts for the table `path` with models of an `ensemble_class`. The first rows, which
@@ -65,7 +64,7 @@ def open_table(
         first_rows = next(read_frames(options.file(path), ROWS))
     frame = first_rows.frame
     saved_task = models[0].saved_task
-    label_columns = columns_of_labels(frame, path, options, saved_task.label_columns)
+    label_columns = find_label_columns(frame, path, options, saved_task.label_columns)
     margins = _margins_by_model(models, options.interval)
     pair_column = options.pair_column or saved_task.pair_column
     text_column = options.text_column or saved_task.text_column_in(frame, path)
@@ -101,7 +100,7 @@ def open_table(
 
 
 @dataclass(frozen=True)
-class TablePredictor(Predictor):
+class TablePredictor:
     """The models of all seeds, and a table that they predict for."""
 
     path: str
@@ -120,20 +119,13 @@ class TablePredictor(Predictor):
         return self.ensemble.models[0].saved_task
 
     @property
-    def identity(self) -> dict[str, Any]:
-        """Whether there is a column `cut`, which earlier versions did not write."""
-        return {"may_cut": self.ensemble.may_cut}
-
-    @property
     def by_frames(self) -> bool:
-        """Whether frames are predicted one by one: rows with labels are scored together, and
-        explanations are on one page."""
+        """Whether the frames of the file may be predicted one by one: rows with labels are scored
+        together, and explanations are on one page."""
         return self.ensemble.by_frames and not (self.has_labels or self.options.explain)
 
-    def frame_predictor(self) -> Callable[[FileRows], Predictions] | None:
-        return self.predict_rows if self.by_frames else None
-
     def predict(self) -> Predictions:
+        """What the models predict for all rows of the table, and how it is scored."""
         return self.predict_rows(read_file(self.path, self.options.header, self.options.sheet))
 
     def predict_rows(self, rows: FileRows) -> Predictions:
@@ -293,7 +285,7 @@ def check_options(models: Sequence[SeedModel], path: str, options: PredictOption
             drawing_module()
 
 
-def columns_of_labels(
+def find_label_columns(
     frame: pd.DataFrame, path: str, options: PredictOptions, training_labels: list[str]
 ) -> list[str]:
     """The columns of a table that have, or would have, the labels that were in the columns

@@ -43,40 +43,27 @@ class TableLearner(Protocol):
 
 @dataclass(eq=False)
 class TableTask:
-    """A labelled table, read once for all seeds: a `Task` (`tasks/task.py`).
-
-    Attributes:
-        config: the settings, with what the table and the model said.
-        table: its rows; duplicates that the user does not want cannot be used.
-        learner: what is trained.
-        metric: chooses the epoch and the grid cell.
-        groups: [rows] the first row with the same text (`find_groups`).
-        rows_to_split: [rows] bool, those that could be used before it was known what the model
-            cannot read: a split divides all of them, so that all models and baselines have the
-            same.
-        merged_labels: columns of labels that are not those of the cells.
-        earlier_texts: what the fine-tuned model learned from that the training goes on from.
-        is_seen_earlier: [rows] bool, whether the text was in that training; None if this is not
-            known.
-        summary, reported_rows, departures, identity: as `Task` has them.
-        file_sha256: by path.
-        layout: of the predictions, which are written as the table is."""
+    """A labelled table, read once for all seeds: a `Task` (`tasks/task.py`)."""
 
     config: TableConfig
-    table: TextTable
+    table: TextTable  # its rows; duplicates that the user does not want cannot be used
     learner: TableLearner
     metric: str
-    groups: np.ndarray
+    groups: np.ndarray  # [rows] the first row with the same text (`find_groups`)
+    # [rows] bool, those that could be used before it was known what the model cannot read: a split
+    # divides all of them, so that all models and baselines have the same split
     rows_to_split: np.ndarray
-    merged_labels: dict[str, pd.Series]
+    merged_labels: dict[str, pd.Series]  # columns of labels that are not those of the cells
+    # of the fine-tuned model that the training goes on from, if there is one
     earlier_texts: TrainingTexts
+    # [rows] bool, whether the text was in the training of that model; None if this is not known
     is_seen_earlier: np.ndarray | None
     summary: str
     reported_rows: pd.DataFrame
     departures: list[str]
     identity: dict[str, Any]
-    file_sha256: dict[str, str]
-    layout: TableLayout
+    file_sha256: dict[str, str]  # by path
+    layout: TableLayout  # of the predictions, which are written as the table is
     _splits: dict[int, RowSplit] = field(default_factory=dict, init=False)
 
     def train_seed(self, run_dir: Path, hyper: Any, seed: int) -> RunResult:
