@@ -106,8 +106,8 @@ def _note_pairs(rows: frames.FileRows, pair_column: str | None, model_texts: Mod
 def _write(
     path: Path, table: TextTable, vectors: np.ndarray, layout: TableLayout, may_cut: bool
 ) -> None:
-    """Writes a part of the result, with a column `cut` where texts may be cut. A .csv file has its
-    header line in the first part alone, a .npy file nowhere."""
+    """Writes a piece of the result, with a column `cut` where texts may be cut. A .csv file has its
+    header line in the first piece alone, a .npy file nowhere."""
     if path.suffix == ".npy":
         vectors.tofile(path)
         return

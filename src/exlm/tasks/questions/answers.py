@@ -208,15 +208,15 @@ def summarise_answers(
     refused = scored["refused"].to_numpy(dtype=bool)
     scores: dict[str, float] = {"questions": len(scored), "has_answer": int(answerable.sum())}
     for name in ("em", "f1"):
-        # the scores of the answers that are given
-        given = pd.Series(np.where(refused, ~answerable, scored[name]))
+        # a refusal is right where there is no answer
+        scores_given = pd.Series(np.where(refused, ~answerable, scored[name]))
         best_total, threshold = best_threshold(scored, name)
-        scores[name] = 100.0 * given.mean()
-        scores[f"has_answer_{name}"] = 100.0 * given[answerable].mean()
+        scores[name] = 100.0 * scores_given.mean()
+        scores[f"has_answer_{name}"] = 100.0 * scores_given[answerable].mean()
         scores[f"best_{name}"] = 100.0 * best_total / len(scored)
         scores[f"best_{name}_threshold"] = threshold
         # The same for em and f1: without a reference, either all or nothing is right.
-        scores["no_answer_accuracy"] = 100.0 * given[~answerable].mean()
+        scores["no_answer_accuracy"] = 100.0 * scores_given[~answerable].mean()
     return scores
 
 

@@ -32,7 +32,7 @@ class Ensemble(ABC):
     @property
     @abstractmethod
     def tokenizer(self) -> PreTrainedTokenizerFast | None:
-        """What spells texts before they are compared; None if nothing does."""
+        """The tokenizer that spells texts before they are compared; None if none does."""
 
     @abstractmethod
     def check_texts(self, table: TextTable, path: str) -> tuple[TextTable, TableTokens]:

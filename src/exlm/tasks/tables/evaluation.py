@@ -30,7 +30,7 @@ def evaluate_table(
         label_columns: its columns of labels, some of which it may lack.
         predictions: [rows, outputs] by the name of the model; of several models the ensemble comes
             first.
-        margins: those of bounds [labels], by the name of the model; {} if there are none.
+        margins: the errors that bounds allow [labels], by the name of the model; {} for no bounds.
         is_seen: [rows] whether a text was in the training; None if this is not known.
 
     InputError if labels cannot be read, or if there are none."""

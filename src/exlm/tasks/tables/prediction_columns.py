@@ -27,9 +27,8 @@ def prediction_titles(saved_task: SavedTask) -> list[str]:
 def prediction_columns(
     saved_task: SavedTask, predictions_of_models: Sequence[np.ndarray], table: TextTable
 ) -> dict[str, Any]:
-    """The columns for the predictions [rows, classes or labels] of one or several models: their
-    mean and, of several models, the standard deviation. Of units, from predictions
-    [rows, units, classes]."""
+    """The columns for the predictions of one or several models, [rows, classes or labels] or of
+    units [rows, units, classes]: their mean and, of several models, the standard deviation."""
     means = np.mean(predictions_of_models, 0)
     label_type = saved_task.label_type
     if label_type.of_units:

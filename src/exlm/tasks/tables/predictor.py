@@ -110,7 +110,8 @@ class TablePredictor:
     pair_column: str | None
     label_columns: list[str]  # in the order of the training; the table may lack some of them
     has_labels: bool  # whether the table has one of them
-    margins: dict[str, np.ndarray]  # those of bounds [labels], by the name of the model
+    # [labels] the errors that bounds allow, by the name of the model; {} for no bounds
+    margins: dict[str, np.ndarray]
     fingerprints: list[ExplicitBitVect]  # of the molecules of the training
 
     @property
@@ -233,8 +234,8 @@ def _mean(by_model: dict[str, np.ndarray]) -> np.ndarray:
 
 
 def _margins_by_model(models: Sequence[SeedModel], level: float | None) -> dict[str, np.ndarray]:
-    """The margins of bounds [labels] that hold with a probability `level`, by the name of the
-    model; the largest for the ensemble. {} if no bounds are wanted."""
+    """The errors [labels] that are not exceeded with a probability `level`, by the name of the
+    model; of the ensemble, the largest. {} without a level, if no bounds are wanted."""
     if level is None:
         return {}
     margins = {}
