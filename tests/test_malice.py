@@ -119,7 +119,7 @@ def test_code_beside_a_model_is_neither_run_nor_offered(model, marker, family, m
     _change(model / "config.json", model_type="exlm")
     for load in (
         lambda path: load_model(path, ExLMModel),
-        lambda path: load_encoder_tokenizer(path, 16),
+        load_encoder_tokenizer,
     ):
         with pytest.raises(InputError, match="no tokenizer could be loaded"):
             load(str(model))

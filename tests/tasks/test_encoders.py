@@ -21,7 +21,7 @@ from exlm.storage import tokenizers as stored_tokenizers
 from exlm.storage.models import save_model
 from exlm.tasks.config import FinetuneConfig, TaskConfig
 from exlm.tasks.encoders import inference
-from exlm.tasks.encoders.loading import load_encoder_tokenizer, load_finetuned
+from exlm.tasks.encoders.loading import EncoderSource, load_encoder_tokenizer, load_finetuned
 from exlm.tasks.finetune import finetune
 from exlm.tasks.rows.reading import tokenize
 from tests.tasks.tiny_models import FAMILIES, LINES, pairs, predicted, questions, save_family
@@ -155,14 +155,15 @@ def test_a_prediction_does_not_depend_on_its_batch(tuned, files, monkeypatch):
 
 
 def test_the_second_text_is_told_from_the_first(model, family):
-    tokenizer, _ = load_encoder_tokenizer(str(model))
+    tokenizer = load_encoder_tokenizer(str(model))
     example = tokenize(["Ada"], tokenizer, ["Rome"])[0]
     types = set(example.get("token_type_ids", []))
     assert types == {"bert": {0, 1}, "albert": {0, 1}, "xlnet": {0, 1, 2}}.get(family, set())
 
 
 def test_over_long_pairs_are_cut_to_what_the_model_can_read(model, files, tuned, family, capsys):
-    assert load_encoder_tokenizer(str(model), 1000)[1] == (64 if family in LIMITED else 1000)
+    longest = EncoderSource(str(model)).limit_length(1000)
+    assert longest == (64 if family in LIMITED else 1000)
     reported = pd.read_csv(tuned[0] / "invalid_rows.csv")
     cut = reported[reported["reason"].str.contains("at most 64", na=False)]
     assert set(cut["action"]) == ({"cut"} if family in LIMITED else set())
@@ -334,7 +335,7 @@ def test_exlm_gets_no_token_types_of_a_tokenizer_that_tells_them(bert, tmp_path)
     tokenizer = AutoTokenizer.from_pretrained(bert)
     sizes = dict(hidden_size=16, num_hidden_layers=1, num_attention_heads=2, intermediate_size=32)
     save_model(tmp_path, ExLMForMaskedLM(ArchitectureConfig(**sizes).build(tokenizer)), tokenizer)
-    read_tokenizer, _ = load_encoder_tokenizer(str(tmp_path))
+    read_tokenizer = load_encoder_tokenizer(str(tmp_path))
     assert read_tokenizer.model_input_names == ["input_ids", "attention_mask"]
 
 

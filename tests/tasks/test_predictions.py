@@ -24,7 +24,8 @@ from exlm.tasks.encoders.loading import load_finetuned
 from exlm.tasks.encoders.saved_task import SavedTask
 from exlm.tasks.finetune import finetune
 from exlm.tasks.predict import predict
-from exlm.tasks.tables.output_meaning import OutputMeaning
+from exlm.tasks.tables import ensemble
+from exlm.tasks.tables.prediction_columns import prediction_columns
 from tests.tasks.tiny_models import predicted
 from tests.tasks.tuned_models import FAST, SIZES
 
@@ -72,15 +73,15 @@ def test_prediction_goes_on_behind_the_parts_that_are_finished(
     monkeypatch.setattr("exlm.tasks.tables.predictor.FRAME_ROWS", 6)
     monkeypatch.setattr("exlm.data.outputs.FRAME_ROWS", 6)
     predict(*arguments, str(whole), distance=True)
-    made, original = [], OutputMeaning.outputs
+    made, original = [], ensemble.run_network
 
-    def failing(*given):
+    def failing(*given, **options):
         made.append(None)
         if len(made) == 5:
             raise KeyboardInterrupt
-        return original(*given)
+        return original(*given, **options)
 
-    monkeypatch.setattr(OutputMeaning, "outputs", failing)
+    monkeypatch.setattr(ensemble, "run_network", failing)
     with pytest.raises(KeyboardInterrupt):
         predict(*arguments, str(cut), distance=True)
     assert not cut.exists()
@@ -327,7 +328,7 @@ def test_the_predicted_classes_of_booleans_and_numbers_are_no_texts(tmp_path):
     predicted_values = {}
     for names in (["False", "True"], ["no", "yes"], ["1", "2"]):
         saved_task = SavedTask(task_type="binary", label_columns=["y"], binary_names=names)
-        columns = OutputMeaning(saved_task).columns(shares, None)
+        columns = prediction_columns(saved_task, shares, None)
         write_frame(pd.DataFrame(columns), tmp_path / "p.jsonl")
         lines = (tmp_path / "p.jsonl").read_text().splitlines()
         predicted_values[names[1]] = [json.loads(line)["predicted class"] for line in lines]

@@ -38,7 +38,7 @@ from exlm.tasks.questions.answers import (
     summarise_answers,
     vote,
 )
-from exlm.tasks.questions.question_answering import QuestionAnswering
+from exlm.tasks.questions.finetuning import read_question_task
 from exlm.tasks.questions.questions import (
     make_windows,
     read_questions,
@@ -290,7 +290,7 @@ def test_settings_that_cannot_work_are_named(tmp_path, tiny_config, tokenizer, c
     sizes = dict(vocab_size=len(tokenizer), mask_token_id=tokenizer.mask_token_id)
     save_model(tmp_path, ExLMForMaskedLM(tiny_config(**sizes)), tokenizer)
     with pytest.raises(InputError, match=message):
-        QuestionAnswering(
+        read_question_task(
             EncoderSource(str(tmp_path)), TaskConfig("train.json", "valid.json", **change)
         )
 
@@ -304,12 +304,12 @@ def test_questions_that_leave_no_room_and_pooling_are_refused(tmp_path, tiny_con
     table.write_text(f"{names}Who?,Ada.,Ada\n")
     (tmp_path / "long.csv").write_text(f"{names}{'Who? ' * 300},{'Ada. ' * 90},Ada\n")
     with pytest.raises(InputError, match="long.csv: no question leaves room"):
-        QuestionAnswering(source, TaskConfig(str(table), str(tmp_path / "long.csv")))
-    task = QuestionAnswering(source, TaskConfig(str(table), str(table)))
+        read_question_task(source, TaskConfig(str(table), str(tmp_path / "long.csv")))
+    task = read_question_task(source, TaskConfig(str(table), str(table)))
     long_context = "Ada. " * 300
     rows = [f"{'Who? ' * 300},{long_context},Ada", f"Who?,{long_context},{long_context.strip()}"]
     (tmp_path / "odd.csv").write_text("\n".join([names + "Who?,Ada.,Ada", *rows]) + "\n")
-    odd = QuestionAnswering(source, TaskConfig(str(tmp_path / "odd.csv"), str(table)))
+    odd = read_question_task(source, TaskConfig(str(tmp_path / "odd.csv"), str(table)))
     reported = odd.reported_rows[["row", "reason", "part", "action"]].values.tolist()
     assert reported == [
         [2, "longer than the window of 384 tokens", "train", "left out"],

@@ -15,7 +15,7 @@ from transformers import (
 from exlm import InputError
 from exlm.storage.models import save_model
 from exlm.tasks.config import FinetuneConfig, TaskConfig
-from exlm.tasks.encoders.loading import OTHER_HEADS, load_encoder_tokenizer
+from exlm.tasks.encoders.loading import OTHER_HEADS
 from exlm.tasks.encoders.saved_task import SavedTask
 from exlm.tasks.finetune import finetune
 from exlm.tasks.labels.label_types import LABEL_TYPES, Classes
@@ -26,23 +26,16 @@ from exlm.tasks.task import OTHER_TASK_KINDS, TaskKind
 from tests.tasks.tiny_models import predicted, save_family
 
 
-class TagPredictor:
+def predict_tags(models, path, options):
     """Counts the models and labels."""
-
-    def __init__(self, models, path, options):
-        self.models, self.path = models, path
-
-    def predict(self):
-        networks = [model.loaded.network for model in self.models]
-        assert all(isinstance(network, BertForTokenClassification) for network in networks)
-        frame = pd.read_csv(self.path).assign(
-            models=len(networks), tags=networks[0].config.num_labels
-        )
-        return Predictions(
-            frame,
-            {"rows tagged": len(frame)},
-            Evaluation({"ensemble": lambda rows: {"accuracy": 1.0}}, np.arange(len(frame))),
-        )
+    networks = [model.network for model in models]
+    assert all(isinstance(network, BertForTokenClassification) for network in networks)
+    frame = pd.read_csv(path).assign(models=len(networks), tags=networks[0].config.num_labels)
+    return Predictions(
+        frame,
+        {"rows tagged": len(frame)},
+        Evaluation({"ensemble": lambda rows: {"accuracy": 1.0}}, np.arange(len(frame))),
+    )
 
 
 class Tagging:
@@ -51,9 +44,9 @@ class Tagging:
     metric, summary, reported_rows = "accuracy", "tags", pd.DataFrame()
     identity, departures = {}, []
 
-    def __init__(self, encoder, config, device="auto"):
+    def __init__(self, encoder, config):
         self.encoder, self.config = encoder, config
-        self.tokenizer, _ = load_encoder_tokenizer(encoder.name)
+        self.tokenizer = encoder.tokenizer
 
     def announce(self, seed):
         pass
@@ -74,7 +67,7 @@ def test_one_line_makes_a_new_task_type_known_to_every_command(tmp_path, monkeyp
     task = TaskConfig(data, task_type="tagging")
     with pytest.raises(InputError, match="no task_type 'tagging'; use one of binary,"):
         finetune(out, str(model), task)
-    monkeypatch.setitem(OTHER_TASK_KINDS, "tagging", TaskKind(Tagging, TagPredictor))
+    monkeypatch.setitem(OTHER_TASK_KINDS, "tagging", TaskKind(Tagging, predict_tags))
     monkeypatch.setitem(OTHER_HEADS, "tagging", MODEL_FOR_TOKEN_CLASSIFICATION_MAPPING)
     report = finetune(out, str(model), task, FinetuneConfig(precision="fp32"), [0, 1])
     assert report["valid"]["accuracy"]["max"] == 0.6 and report["best_seed"] == 1

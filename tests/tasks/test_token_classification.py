@@ -18,14 +18,14 @@ from exlm.pretrain.settings import ArchitectureConfig
 from exlm.storage.models import save_model
 from exlm.tasks.config import FinetuneConfig, TaskConfig
 from exlm.tasks.embed import embed
-from exlm.tasks.encoders.loading import EncoderSource, TunedModel, load_saved_task
+from exlm.tasks.encoders.loading import EncoderSource, load_saved_task
 from exlm.tasks.encoders.saved_task import SavedTask
 from exlm.tasks.finetune import finetune
 from exlm.tasks.predict import evaluate, predict
 from exlm.tasks.rows.reading import TableTokens, first_tokens
 from exlm.tasks.rows.units import RESIDUE, WORD, read_unit_labels, spell_labels
-from exlm.tasks.tables.finetuning import TableFinetuning
-from exlm.tasks.tables.output_meaning import UnitMeaning
+from exlm.tasks.tables.finetuning import read_table_task
+from exlm.tasks.tables.outputs import run_network
 from exlm.tasks.tables.unit_table import load_unit_table
 from tests.conftest import read_frame
 from tests.tables import make_table
@@ -273,7 +273,7 @@ def test_a_part_of_a_table_may_have_no_row_that_can_be_used():
         task_type="token_classification", unit_pattern=RESIDUE, class_names=["H", "E"]
     )
     rows = np.flatnonzero(table.usable)
-    found = UnitMeaning(saved_task).outputs(TunedModel(torch.nn.Linear(1, 1), None), tokens, rows)
+    found = run_network(torch.nn.Linear(1, 1), None, tokens, rows, saved_task.head_names)
     assert (
         found.shape == (3, 3, 2)
         and np.isnan(found).all()
@@ -331,7 +331,7 @@ def test_one_blank_in_a_protein_makes_no_words_of_all(biologist, tmp_path):
     frame = pd.DataFrame({"sequence": ["MKVLA"] * 9 + ["MKV LA"], "label": ["HHHEE"] * 10})
     frame.to_csv(tmp_path / "a.csv", index=False)
     config = TaskConfig(str(tmp_path / "a.csv"), task_type="token_classification")
-    task = TableFinetuning(EncoderSource(str(biologist)), config, "cpu")
+    task = read_table_task(EncoderSource(str(biologist)), config)
     assert task.table.class_names == ["E", "H"]
 
 
@@ -340,8 +340,8 @@ def test_no_array_is_longer_than_what_a_model_reads(biologist, tmp_path):
     frame.loc[0, ["sequence", "label"]] = ["MKVLA" * 50, "HHHEE" * 50]
     frame.to_csv(tmp_path / "a.csv", index=False)
     config = TaskConfig(str(tmp_path / "a.csv"), task_type="token_classification", max_length=30)
-    task = TableFinetuning(EncoderSource(str(biologist)), config, "cpu")
-    assert task.table.labels.shape == task.tokens.unit_starts.shape == (20, 30)
+    task = read_table_task(EncoderSource(str(biologist)), config)
+    assert task.table.labels.shape == task.learner.tokens.unit_starts.shape == (20, 30)
     assert spell_labels(np.zeros((1, 2, 2)), ["MKV"], ["C", "H"], RESIDUE) == ["CC-"]
 
 
@@ -349,7 +349,7 @@ def test_spellings_of_a_protein_are_one_text(biologist, tmp_path):
     frame = pd.DataFrame({"sequence": ["MKVLA", "mkvla", "MKVLA*", "MKV"] * 5, "y": range(20)})
     frame.to_csv(tmp_path / "a.csv", index=False)
     config = TaskConfig(str(tmp_path / "a.csv"), label_columns=["y"], task_type="regression")
-    task = TableFinetuning(EncoderSource(str(biologist)), config, "cpu")
+    task = read_table_task(EncoderSource(str(biologist)), config)
     assert task.groups.tolist() == [0, 0, 0, 3] * 5
     # the stop alone, which is cut off
     pd.DataFrame({"sequence": ["MKV", "*"]}).to_csv(tmp_path / "stop.csv", index=False)
@@ -365,7 +365,7 @@ def test_a_split_has_the_shares_of_the_rows_that_are_left_without_duplicates(bio
     config = TaskConfig(
         str(tmp_path / "a.csv"), label_columns=["y"], task_type="regression", duplicates="mean"
     )
-    task = TableFinetuning(EncoderSource(str(biologist)), config, "cpu")
+    task = read_table_task(EncoderSource(str(biologist)), config)
     sizes = {part: len(rows) for part, rows in task.split_of(0).items()}
     assert sizes == {"train": 15, "valid": 2, "test": 2}
 
@@ -391,7 +391,7 @@ def test_many_numbers_are_no_classes_of_residues(tmp_path):
     task_type = "token_classification"
     config = TaskConfig(str(tmp_path / "a.jsonl"), label_columns=["rsa"], task_type=task_type)
     with pytest.raises(InputError, match="different numbers; each would be a class"):
-        TableFinetuning(EncoderSource(model), config, "cpu")
+        read_table_task(EncoderSource(model), config)
 
 
 def test_the_label_column_may_have_a_comma_in_its_name(tmp_path):

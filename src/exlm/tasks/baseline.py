@@ -1,8 +1,7 @@
 """The command `exlm baseline`: trains a baseline on a labelled table, once per seed."""
 
 import time
-from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -25,8 +24,8 @@ from exlm.tasks.rows.hashes import split_hash
 from exlm.tasks.rows.splits import RowSplit
 from exlm.tasks.rows.table import TextTable
 from exlm.tasks.tables.seed_results import write_results
-from exlm.tasks.tables.table_config import TableConfig, infer_settings
-from exlm.tasks.tables.table_task import TableTask
+from exlm.tasks.tables.table_config import infer_settings
+from exlm.tasks.tables.table_task import TableTask, make_table_task
 from exlm.tasks.task import TABLE_KIND, find_task_kind
 
 
@@ -94,7 +93,7 @@ def own_packages() -> tuple[str, ...]:
     return f"rdkit=={version('rdkit')}", f"scikit-learn=={version('scikit-learn')}"
 
 
-def read_baseline_task(name: str, config: TaskConfig) -> "BaselineTask":
+def read_baseline_task(name: str, config: TaskConfig) -> TableTask:
     """The labelled table of a config, read for a baseline. InputError if it cannot learn from
     such a table."""
     is_table = find_task_kind(config.task_type) is TABLE_KIND
@@ -106,10 +105,10 @@ def read_baseline_task(name: str, config: TaskConfig) -> "BaselineTask":
     table_config = infer_settings(config, table, ModelTexts())
     molecules = table_config.molecules
     if molecules != BASELINES[name].molecules:
-        readers = [key for key, entry in BASELINES.items() if entry.molecules == molecules]
+        fitting = [key for key, entry in BASELINES.items() if entry.molecules == molecules]
         raise InputError(
             f"{config.dataset} has {'molecules' if molecules else 'text'}, which {name} does "
-            f"not read; use {', '.join(readers)}, or set task.molecules"
+            f"not read; use {', '.join(fitting)}, or set task.molecules"
         )
     if molecules and table.pairs is not None:
         raise InputError(
@@ -122,10 +121,10 @@ def read_baseline_task(name: str, config: TaskConfig) -> "BaselineTask":
         )
     # A model of proteins has the same splits, as it reads and spells them the same.
     letters = None if molecules else protein_letters(table.texts)
-    return BaselineTask(
-        name,
+    return make_table_task(
         table_config,
         check_texts(table, molecules, letters, config.on_invalid),
+        learner=BaselineFitting(name),
         rows_to_split=table.usable,
         spelling=spelling_of(letters, molecules, table_config.standardize).as_compared,
     )
@@ -138,60 +137,59 @@ class BaselineFit(NamedTuple):
     seconds: float  # how long it took
 
 
-class BaselineTask(TableTask):
-    """A labelled table that the baseline `name` learns."""
+@dataclass(eq=False)
+class BaselineFitting:
+    """Baselines that are fitted to a labelled table (a `TableLearner`)."""
 
-    def __init__(
-        self,
-        name: str,
-        config: TableConfig,
-        table: TextTable,
-        rows_to_split: np.ndarray,
-        spelling: Callable[[str], str],
-    ) -> None:
-        super().__init__(config, table, rows_to_split, spelling)
-        self.name = name
-        # what fits gave, by what decides it: the split and, if the baseline is random, the seed
-        self._fits: dict[tuple[str, int | None], BaselineFit] = {}
+    name: str
+    # what fits gave, by what decides it: the split and, if the baseline is random, the seed
+    fits: dict[tuple[str, int | None], BaselineFit] = field(default_factory=dict)
 
-    def train_seed(self, run_dir: Path, hyper: dict[str, Any], seed: int) -> SeedResult:
+    def train_seed(
+        self, task: TableTask, run_dir: Path, hyper: dict[str, Any], seed: int
+    ) -> SeedResult:
         """Fits the baseline with one seed, and writes its predictions and what it learned from."""
         run_dir.mkdir(parents=True, exist_ok=True)
-        split = self.split_of(seed)
-        seed_baseline = self._baseline_of_seed(split, seed, hyper.get("epochs"))
-        fit = self._fit_once(seed_baseline, split, run_dir / "program.log")
+        split = task.split_of(seed)
+        seed_baseline = self._baseline_of_seed(task, split, seed, hyper.get("epochs"))
+        fit = self._fit_once(seed_baseline, task.table, split, run_dir / "program.log")
         seed_baseline.write(run_dir)
-        results = write_results(self, split, seed_baseline.task, fit.predictions, run_dir)
+        results = write_results(task, split, seed_baseline.task, fit.predictions, run_dir)
         return {"seconds": fit.seconds, **results}
 
-    def _baseline_of_seed(self, split: RowSplit, seed: int, epochs: int | None) -> SavedBaseline:
+    def _baseline_of_seed(
+        self, task: TableTask, split: RowSplit, seed: int, epochs: int | None
+    ) -> SavedBaseline:
         """The baseline of a seed, with the rows of train and valid. Others are not shown to it."""
+        table = task.table
         rows = np.sort(np.concatenate([split["train"], split["valid"]]))
-        spelling = Spelling(self.config.molecules, self.config.standardize)
-        texts = [spelling.as_read(self.table.texts[row]) for row in rows]
+        spelling = Spelling(task.config.molecules, task.config.standardize)
+        texts = [spelling.as_read(table.texts[row]) for row in rows]
         pairs = None
-        if self.table.pairs:
-            pairs = [self.table.pairs[row] for row in rows]
+        if table.pairs:
+            pairs = [table.pairs[row] for row in rows]
         return SavedBaseline(
             name=self.name,
-            task=self.saved_task(split["train"]),
-            metric=self.metric,
+            task=task.task_to_save(split["train"]),
+            metric=task.metric,
             seed=seed,
             epochs=epochs,
             texts=texts,
             pairs=pairs,
-            labels=self.table.labels[rows],
+            labels=table.labels[rows],
             train=np.searchsorted(rows, split["train"]),
             valid=np.searchsorted(rows, split["valid"]),
         )
 
-    def _fit_once(self, seed_baseline: SavedBaseline, split: RowSplit, log: Path) -> BaselineFit:
+    def _fit_once(
+        self, seed_baseline: SavedBaseline, table: TextTable, split: RowSplit, log: Path
+    ) -> BaselineFit:
         """The predictions for all rows. A baseline that is not random is not fitted again to a
         split that another seed had, too."""
         seed = seed_baseline.seed if BASELINES[self.name].is_random else None
         key = (split_hash(split), seed)
-        if key not in self._fits:
+        if key not in self.fits:
             start = time.monotonic()
-            predictions = seed_baseline.predict(self.table, log)
-            self._fits[key] = BaselineFit(predictions, round(time.monotonic() - start, 3))
-        return self._fits[key]
+            predictions = seed_baseline.predict(table, log)
+            self.fits[key] = BaselineFit(predictions, round(time.monotonic() - start, 3))
+        return self.fits[key]

@@ -16,7 +16,7 @@ from exlm.errors import note
 from exlm.model.modeling_exlm import ExLMModel, Pooling
 from exlm.storage.models import load_model, weight_hash
 from exlm.tasks.encoders.inference import batch_outputs
-from exlm.tasks.encoders.saved_task import ModelTexts, remembered
+from exlm.tasks.encoders.saved_task import ModelTexts, read_model_texts
 from exlm.tasks.rows.reading import ReadOptions, TableTokens, note_spelling, reader_for
 from exlm.tasks.rows.table import TextTable, unlabelled_table
 from exlm.train import devices
@@ -59,7 +59,7 @@ def embed(
     network, tokenizer = load_model(model, ExLMModel, layers)
     devices.place_model(network, read_options.device)
     first_rows = next(frames.read_frames(read_options.file(input), outputs.FRAME_ROWS))
-    model_texts = remembered(network.config)
+    model_texts = read_model_texts(network.config)
     _note_pairs(first_rows, pair_column, model_texts)
     text_column = read_options.text_column or model_texts.text_column_in(first_rows.frame, input)
     first = unlabelled_table(first_rows, input, text_column, pair_column)

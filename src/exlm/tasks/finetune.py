@@ -71,12 +71,13 @@ def finetune(
         # what auto means differs between machines
         "precision": used_precision(devices.device(device), train.precision),
     }
-    kind = find_task_kind(resolved_task.task_type)
-    finetuning = kind.read(EncoderSource(model, from_scratch), resolved_task, device)
-    molecules = bool(finetuning.config.molecules)
+    task_type = find_task_kind(resolved_task.task_type)
+    encoder = EncoderSource(model, from_scratch, device)
+    labelled_task = task_type.read_task(encoder, resolved_task)
+    molecules = bool(labelled_task.config.molecules)
     runs = Grid(
         directory=Path(output),
-        task=finetuning,
+        task=labelled_task,
         hyper_by_cell={
             name: fill_in(hyper, defaults, molecules)
             for name, hyper in grid_cells(train, grid or {}).items()

@@ -9,22 +9,24 @@ import numpy as np
 import pandas as pd
 
 from exlm.data.columns import listed
+from exlm.data.delimited import TableLayout
 from exlm.data.frames import FileRows
 from exlm.data.outputs import describe_counts, output_layout, output_path, write_by_frames
 from exlm.data.writing import write_frame
 from exlm.errors import InputError, note
 from exlm.storage.files import GRID_RESULTS, read_or_empty, write_json
 from exlm.storage.models import weight_hash
-from exlm.tasks.baselines.saved import Baselines, SavedBaseline
+from exlm.tasks.baselines.saved import SavedBaseline
 from exlm.tasks.encoders.loading import SeedModel, load_saved_task
 from exlm.tasks.encoders.saved_task import SavedTask
 from exlm.tasks.labels.metrics import SCALED_ERRORS, in_digits
 from exlm.tasks.labels.scores import BOOTSTRAP_LEVEL, with_intervals
 from exlm.tasks.results import is_baseline, seed_directories
 from exlm.tasks.rows.table import UNUSABLE
-from exlm.tasks.tables.predictions import Evaluation, PredictOptions, Predictor
-from exlm.tasks.tables.predictor import TablePredictor
-from exlm.tasks.task import find_task_kind
+from exlm.tasks.tables.ensemble import Encoders
+from exlm.tasks.tables.predictions import Evaluation, PredictOptions
+from exlm.tasks.tables.predictor import TablePredictor, open_table
+from exlm.tasks.task import TABLE_KIND, find_task_kind, open_table_with
 
 MOST_CLASSES_SHOWN = 12  # in the table of predicted classes
 
@@ -57,30 +59,19 @@ def predict(
     target = output_path(model, input, output, "predictions.csv", suffixes)
     predict_options = PredictOptions(**options)
     models = _seed_models(model, predict_options)
-    predictor = _predictor(models, input, predict_options)
-    label_columns = predictor.label_columns if isinstance(predictor, TablePredictor) else []
-    layout = output_layout(input, predict_options.header, target, label_columns)
-    is_workbook = target.suffix == ".xlsx"  # pieces of which cannot be joined
-    if isinstance(predictor, TablePredictor) and predictor.in_chunks and not is_workbook:
-
-        def write(rows: FileRows, path: Path) -> dict[str, int]:
-            predictions = predictor.predict_rows(rows)
-            begins_file = rows.frame.index[0] == 0
-            write_frame(predictions.frame, path, header=begins_file, layout=layout)
-            return predictions.counts
-
-        settings = {
-            "models": [
-                (str(seed.directory), seed.saved_task, weight_hash(str(seed.directory)))
-                for seed in models
-            ],
-            "options": predict_options,
-            "may_cut": predictor.models.may_cut,  # earlier versions had no such column
-        }
-        counts = write_by_frames(predict_options.file(input), target, settings, write)
-        print(f"{describe_counts(counts)}: {target}")
-        return target
-    predictions = predictor.predict()
+    task_type = find_task_kind(models[0].saved_task.task_type)
+    if task_type is TABLE_KIND:
+        predictor = open_table_with(models, input, predict_options)
+        layout = output_layout(input, predict_options.header, target, predictor.label_columns)
+        # pieces of a workbook cannot be joined
+        if predictor.by_frames and target.suffix != ".xlsx":
+            counts = _write_by_frames(predictor, target, layout)
+            print(f"{describe_counts(counts)}: {target}")
+            return target
+        predictions = predictor.predict()
+    else:
+        layout = output_layout(input, predict_options.header, target)
+        predictions = task_type.predict_file(models, input, predict_options)
     write_frame(predictions.frame, target, layout=layout)
     print(f"{describe_counts(predictions.counts)}: {target}")
     if predictions.evaluation:
@@ -89,6 +80,30 @@ def predict(
     if predictions.note:
         print(f"not scored: {predictions.note}")
     return target
+
+
+def _write_by_frames(
+    predictor: TablePredictor, target: Path, layout: TableLayout
+) -> dict[str, int]:
+    """Writes the predictions for a table, a frame at a time. Returns how many rows there are of
+    every kind."""
+
+    def write(rows: FileRows, path: Path) -> dict[str, int]:
+        predictions = predictor.predict_rows(rows)
+        begins_file = rows.frame.index[0] == 0
+        write_frame(predictions.frame, path, header=begins_file, layout=layout)
+        return predictions.counts
+
+    settings = {
+        "models": [
+            (str(seed.directory), seed.saved_task, weight_hash(str(seed.directory)))
+            for seed in predictor.ensemble.models
+        ],
+        "options": predictor.options,
+        "may_cut": predictor.ensemble.may_cut,  # earlier versions had no such column
+    }
+    file = predictor.options.file(predictor.path)
+    return write_by_frames(file, target, settings, write)
 
 
 def is_finetuned(model: str) -> bool:
@@ -108,7 +123,7 @@ def explain_prediction(model: str, text: str, page: str) -> None:
             f"{model} predicts for several texts at a time; give them in a file to exlm predict"
         )
     row = FileRows(pd.DataFrame({saved_task.text_column: [text]}))
-    TablePredictor(models, "the text", options, row).predict_rows(row)
+    open_table(models, "the text", options, Encoders, row).predict_rows(row)
     print(f"1 prediction: {page}")
 
 
@@ -145,7 +160,8 @@ def evaluate(
     predict_options = PredictOptions(**options)
     models = _seed_models(model, predict_options)
     saved_task = models[0].saved_task
-    predictions = _predictor(models, input, predict_options).predict()
+    task_type = find_task_kind(saved_task.task_type)
+    predictions = task_type.predict_file(models, input, predict_options)
     if predictions.evaluation is None:
         problem = "no question has an answer; give them as `exlm finetune` takes them"
         if saved_task.label_columns:  # questions have none
@@ -159,8 +175,11 @@ def evaluate(
     }
     write_json(target, report)
     without = "without a prediction (the column problem of exlm predict says why)"
-    counts = {kind.replace(UNUSABLE, without): n for kind, n in predictions.counts.items()}
-    print(describe_counts(counts))
+    print(
+        describe_counts(
+            {kind.replace(UNUSABLE, without): n for kind, n in predictions.counts.items()}
+        )
+    )
     _print_report(report, saved_task)
     print(f"everything is in {target}")
     return report
@@ -181,7 +200,7 @@ def _report(
         "labelled": len(evaluation.rows),
         "unknown_labels": evaluation.unknown_labels,
         "unusable": counts.get(UNUSABLE, 0),
-        "in_training": evaluation.in_training,
+        "in_training": evaluation.seen_rows,
         "resamples": resamples,
         "seed": seed,
         "metrics": metrics,
@@ -247,13 +266,6 @@ def _in_words(score: dict[str, float]) -> str:
         low = round(low)
         high = round(high)
     return f"{in_digits(value)} ({in_digits(low)} to {in_digits(high)})"
-
-
-def _predictor(models: list[SeedModel], input: str, options: PredictOptions) -> Predictor:
-    """What predicts for a file with fine-tuned models."""
-    if is_baseline(models[0].directory):
-        return TablePredictor(models, input, options, row_models=Baselines)
-    return find_task_kind(models[0].saved_task.task_type).predictor(models, input, options)
 
 
 def _seed_models(model: str, options: PredictOptions) -> list[SeedModel]:

@@ -3,7 +3,7 @@
 - A task type is a word of the settings and the results, such as `binary` or `regression`.
 - A `LabelType` (`labels/label_types.py`) says what the labels of a task type are, if they are those
   of rows of a table, or of residues or words.
-- A `TaskKind` says which class reads the data and which one predicts. All task types that have a
+- A `TaskKind` says which function reads the data and which one predicts. All task types that have a
   `LabelType` are of one kind, TABLE_KIND. Any other task type has its own.
 
 So a new task type for a table is an entry of LABEL_TYPES. Any other is an entry of
@@ -17,14 +17,17 @@ from typing import Any, NamedTuple, Protocol
 import pandas as pd
 
 from exlm.errors import InputError
+from exlm.tasks.baselines.saved import Baselines
 from exlm.tasks.config import TaskConfig
 from exlm.tasks.encoders.loading import EncoderSource, SeedModel
 from exlm.tasks.labels.label_types import LABEL_TYPES
-from exlm.tasks.questions.question_answering import QuestionAnswering, QuestionPredictor
-from exlm.tasks.results import SeedResult
-from exlm.tasks.tables.finetuning import TableFinetuning
-from exlm.tasks.tables.predictions import PredictOptions, Predictor
-from exlm.tasks.tables.predictor import TablePredictor
+from exlm.tasks.questions.answering import answer_file
+from exlm.tasks.questions.finetuning import read_question_task
+from exlm.tasks.results import SeedResult, is_baseline
+from exlm.tasks.tables.ensemble import Encoders
+from exlm.tasks.tables.finetuning import read_table_task
+from exlm.tasks.tables.predictions import Predictions, PredictOptions
+from exlm.tasks.tables.predictor import TablePredictor, open_table
 
 
 class Task(Protocol):
@@ -57,16 +60,29 @@ class TaskKind(NamedTuple):
     """How the data of a task are read, and how its models predict. Several task types may share
     it."""
 
-    # from an encoder, the settings of the data and a device to the task
-    read: Callable[[EncoderSource, TaskConfig, str], Task]
-    # from models, a file and options to what predicts; InputError for options that these models do
-    # not have
-    predictor: Callable[[Sequence[SeedModel], str, PredictOptions], Predictor]
+    # from an encoder and the settings of the data to the task
+    read_task: Callable[[EncoderSource, TaskConfig], Task]
+    # from the models of all seeds, a file and options to predictions for the file; InputError for
+    # options that these models do not have
+    predict_file: Callable[[Sequence[SeedModel], str, PredictOptions], Predictions]
 
 
-TABLE_KIND = TaskKind(TableFinetuning, TablePredictor)
+def open_table_with(
+    models: Sequence[SeedModel], path: str, options: PredictOptions
+) -> TablePredictor:
+    """What predicts for the table `path` with fine-tuned encoders or baselines."""
+    ensemble_class = Baselines if is_baseline(models[0].directory) else Encoders
+    return open_table(models, path, options, ensemble_class)
+
+
+def predict_table(models: Sequence[SeedModel], path: str, options: PredictOptions) -> Predictions:
+    """What fine-tuned encoders or baselines predict for all rows of the table `path`."""
+    return open_table_with(models, path, options).predict()
+
+
+TABLE_KIND = TaskKind(read_table_task, predict_table)
 # by the task types that are not in LABEL_TYPES, because they label neither rows nor units
-OTHER_TASK_KINDS = {"question_answering": TaskKind(QuestionAnswering, QuestionPredictor)}
+OTHER_TASK_KINDS = {"question_answering": TaskKind(read_question_task, answer_file)}
 
 
 def find_task_kind(task_type: str | None) -> TaskKind:

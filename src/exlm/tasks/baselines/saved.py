@@ -23,7 +23,7 @@ from exlm.tasks.labels.scores import goodness
 from exlm.tasks.results import BASELINE_FILE
 from exlm.tasks.rows.reading import TableTokens
 from exlm.tasks.rows.table import TextTable
-from exlm.tasks.tables.row_models import RowModels
+from exlm.tasks.tables.ensemble import Ensemble
 from exlm.tasks.tables.scoring import LabelledPredictions
 
 ARRAYS = {"labels": float, "train": int, "valid": int}
@@ -115,10 +115,10 @@ class SavedBaseline:
         return goodness(scored.score(self.valid)[self.metric], self.metric)
 
 
-class Baselines(RowModels):
+class Baselines(Ensemble):
     """Saved baselines, which are fitted again to predict."""
 
-    in_chunks: ClassVar[bool] = False  # they would be fitted for every chunk
+    by_frames: ClassVar[bool] = False  # they would be fitted for every frame
 
     @cached_property
     def baselines(self) -> list[SavedBaseline]:
@@ -130,7 +130,7 @@ class Baselines(RowModels):
         """What reads proteins, if the baselines learned from proteins."""
         return None if self.molecules else protein_letters(self.baselines[0].texts)
 
-    def read(self, table: TextTable, path: str) -> tuple[TextTable, TableTokens]:
+    def check_texts(self, table: TextTable, path: str) -> tuple[TextTable, TableTokens]:
         """Rows of the file `path`, of which baselines read the texts and no tokens."""
         on_invalid = self.options.on_invalid
         checked = check_texts(table, self.molecules, self.tokenizer, on_invalid)

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property, partial, update_wrapper
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 import yaml
@@ -29,7 +29,7 @@ from exlm.storage.models import check_model, check_tokenizer, weight_hash
 from exlm.storage.shipped import model_path
 from exlm.storage.tokenizers import check_name, load_fast_tokenizer, load_tokenizer
 from exlm.tasks.config import FinetuneConfig
-from exlm.tasks.encoders.saved_task import SavedTask, kept_task
+from exlm.tasks.encoders.saved_task import SavedTask, read_saved_task
 from exlm.tasks.results import best_seed_directory
 from exlm.train import devices
 
@@ -64,12 +64,22 @@ class EncoderSource:
 
     name: str  # directory or hub name of a pre-trained model
     from_scratch: bool = False  # whether to draw all weights anew
+    device: str = "auto"  # where it is trained
+
+    @cached_property
+    def tokenizer(self) -> PreTrainedTokenizerFast:
+        """Its tokenizer."""
+        return load_encoder_tokenizer(self.name)
+
+    def limit_length(self, max_length: int) -> int:
+        """`max_length` or, if smaller, the most tokens that its absolute positions allow."""
+        return min(max_length, _most_tokens(load_config(self.name)) or max_length)
 
     @property
     def earlier_run(self) -> Path | None:
         """The directory of the fine-tuned model that has the encoder; None if this is only
         pre-trained, or drawn anew."""
-        if self.from_scratch or kept_task(load_config(self.name)) is None:
+        if self.from_scratch or read_saved_task(load_config(self.name)) is None:
             return None
         return best_seed_directory(self.name)
 
@@ -95,42 +105,43 @@ class EncoderSource:
         return _with_exact_head(network)
 
 
-class TunedModel(NamedTuple):
-    """A model with the head of a task, and its tokenizer."""
-
-    network: PreTrainedModel
-    tokenizer: PreTrainedTokenizerFast
-
-
 @dataclass(frozen=True)
 class SeedModel:
-    """The model of one seed, loaded when it is used first: the ensemble of a fine-tuning has
-    several."""
+    """The model of one seed, which is loaded when it is used first: an ensemble has several."""
 
     directory: Path
     saved_task: SavedTask
     device: str
 
+    @property
+    def network(self) -> PreTrainedModel:
+        """The network on its device."""
+        return self._loaded[0]
+
+    @property
+    def tokenizer(self) -> PreTrainedTokenizerFast:
+        """The tokenizer, which is the same for all seeds."""
+        return self._loaded[1]
+
     @cached_property
-    def loaded(self) -> TunedModel:
-        """The model on its device."""
-        tuned = load_finetuned(str(self.directory))
-        devices.place_model(tuned.network, self.device)
-        return tuned
+    def _loaded(self) -> tuple[PreTrainedModel, PreTrainedTokenizerFast]:
+        network, tokenizer = load_finetuned(str(self.directory))
+        devices.place_model(network, self.device)
+        return network, tokenizer
 
 
-def load_finetuned(path: str) -> TunedModel:
+def load_finetuned(path: str) -> tuple[PreTrainedModel, PreTrainedTokenizerFast]:
     """A fine-tuned network as it was saved, head included, and its tokenizer."""
     task_type = load_saved_task(path).task_type
     config = load_config(path)
     network = _from_pretrained(_model_class(config, task_type), path, config)
-    return TunedModel(_with_exact_head(network), load_encoder_tokenizer(path)[0])
+    return _with_exact_head(network), load_encoder_tokenizer(path)
 
 
 def load_saved_task(path: str) -> SavedTask:
-    """What a fine-tuned model keeps of its task; InputError if it is not fine-tuned."""
+    """The task that is saved with a fine-tuned model; InputError if it is not fine-tuned."""
     check_model(path)
-    saved_task = kept_task(load_config(path))
+    saved_task = read_saved_task(load_config(path))
     if saved_task is None:
         raise InputError(
             f"{path} was not made by exlm finetune; give the output directory of one (pipelines of "
@@ -139,11 +150,8 @@ def load_saved_task(path: str) -> SavedTask:
     return saved_task
 
 
-def load_encoder_tokenizer(
-    name: str, max_length: int = 10**9
-) -> tuple[PreTrainedTokenizerFast, int]:
-    """A model's tokenizer, and `max_length` or, if smaller, the most tokens that its absolute
-    positions allow. The tokenizer returns only what the model takes, and token_type_ids if both the
+def load_encoder_tokenizer(name: str) -> PreTrainedTokenizerFast:
+    """A model's tokenizer, which returns only what the model takes, and token_type_ids if both the
     model and the tokenizer have them."""
     config = load_config(name)
     load = load_tokenizer if config.model_type == "exlm" else load_fast_tokenizer
@@ -157,7 +165,7 @@ def load_encoder_tokenizer(
     tokenizer.model_input_names = names
     # This one is saved with the tokenizer, so that pipelines use it too.
     tokenizer.init_kwargs["model_input_names"] = names
-    return tokenizer, min(max_length, _most_tokens(config) or max_length)
+    return tokenizer
 
 
 def _shared_inputs(tokenizer: PreTrainedTokenizerFast, config: PreTrainedConfig) -> list[str]:

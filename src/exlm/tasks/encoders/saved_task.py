@@ -1,4 +1,4 @@
-"""What a model keeps of its task, and remembers of the texts of its training."""
+"""What is saved with a model of its task, and of the texts of its training."""
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
@@ -23,8 +23,8 @@ KEYS = {
 
 @dataclass(frozen=True, kw_only=True)
 class ModelTexts:
-    """What a model remembers of the texts of its training. One that is only pre-trained knows no
-    columns."""
+    """What is saved with a model of the texts of its training. With a model that is only
+    pre-trained, no columns are."""
 
     text_column: str = ""  # column of the texts
     pair_column: str | None = None  # column of the second texts
@@ -33,7 +33,7 @@ class ModelTexts:
 
     @classmethod
     def from_json(cls, content: Mapping[str, Any]) -> Self:
-        """What a file keeps."""
+        """The record whose content a file has under the `KEYS`."""
         keys = {name: KEYS.get(name, name) for name in cls.__dataclass_fields__}
         return cls(**{name: content[key] for name, key in keys.items() if key in content})
 
@@ -56,9 +56,9 @@ class ModelTexts:
 
 @dataclass(frozen=True, kw_only=True)
 class SavedTask(ModelTexts):
-    """What a model or a baseline keeps of its task: `task` in config.json or baseline.json. A field
-    has its default where the type of task has no such thing, and where an earlier version of this
-    library did not keep it."""
+    """What is saved with a model or a baseline of its task: `task` in config.json or baseline.json.
+    A field has its default where the type of task has no such thing, and where an earlier version
+    of this library did not save it."""
 
     task_type: str = ""  # as in `TaskConfig`
     max_length: int = 0  # longest text, pair of texts, or window of a question, in tokens
@@ -86,8 +86,23 @@ class SavedTask(ModelTexts):
 
     @property
     def label_type(self) -> LabelType:
-        """That of the labels of a table; KeyError for another task."""
+        """The type of the labels of a table; KeyError for another task."""
         return LABEL_TYPES[self.task_type]
+
+    @property
+    def label_names(self) -> list[str] | None:
+        """What labels are called in a table; None if they are numbers, 0 and 1 included."""
+        return self.class_names or self.binary_names
+
+    @property
+    def prediction_names(self) -> list[str]:
+        """What is predicted for a row or unit: every class, or else every label."""
+        return self.class_names or self.label_columns
+
+    @property
+    def head_names(self) -> list[str]:
+        """A name for every output of the model's head."""
+        return self.label_type.head_names(self.prediction_names)
 
     def to_json(self) -> dict[str, Any]:
         """What goes into a file: all fields that have something in them."""
@@ -98,23 +113,24 @@ class SavedTask(ModelTexts):
         }
 
 
-def kept_task(config: PreTrainedConfig) -> SavedTask | None:
-    """What a model of `exlm finetune` keeps of its task; None of another, whose configuration may
-    have a string of this name."""
-    content = _kept(config)
+def read_saved_task(config: PreTrainedConfig) -> SavedTask | None:
+    """The task that `exlm finetune` saved in a model's configuration; None for another model, whose
+    configuration may have a string of this name."""
+    content = _task_entry(config)
     return SavedTask.from_json(content) if content else None
 
 
-def remembered(config: PreTrainedConfig) -> ModelTexts:
-    """What a pre-trained or a fine-tuned model remembers of the texts of its training. Models of
-    earlier versions do not know whether these were molecules."""
+def read_model_texts(config: PreTrainedConfig) -> ModelTexts:
+    """What the configuration of a pre-trained or a fine-tuned model says of the texts of its
+    training. Earlier versions did not save whether these were molecules."""
     of_pretraining = {
         "molecules": getattr(config, "molecules", None),
         "standardize": getattr(config, "standardize", None) or "none",
     }
-    return ModelTexts.from_json(of_pretraining | _kept(config))
+    return ModelTexts.from_json(of_pretraining | _task_entry(config))
 
 
-def _kept(config: PreTrainedConfig) -> dict[str, Any]:
+def _task_entry(config: PreTrainedConfig) -> dict[str, Any]:
+    """The entry `task` of a configuration, {} if it is none of ours."""
     task = getattr(config, "task", None)
     return task if isinstance(task, dict) else {}

@@ -1,12 +1,14 @@
-"""Supervised training, shared by all task types: shuffled batches, and the choice of the best
-epoch."""
+"""Supervised training, shared by all task types: what is learned (`Supervision`), its shuffled
+batches, and the choice of the best epoch."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import lru_cache, partial
 from pathlib import Path
+from typing import Any
 
 import numpy as np
+import torch
 from safetensors import safe_open
 from safetensors.torch import load_model, save_model
 from torch import Tensor, nn
@@ -14,10 +16,14 @@ from transformers import PreTrainedModel
 
 from exlm.errors import advising
 from exlm.randomness import Purpose, random_bits
+from exlm.storage import models
 from exlm.storage.files import replacing, sync
 from exlm.storage.runs import PROGRESS
 from exlm.tasks.config import FinetuneConfig
+from exlm.tasks.encoders.loading import EncoderSource
+from exlm.tasks.encoders.saved_task import SavedTask
 from exlm.tasks.labels.scores import goodness
+from exlm.tasks.results import SeedResult
 from exlm.train import devices
 from exlm.train.checkpoint import Checkpoints
 from exlm.train.loop import ADVICE, LoopConfig, fit
@@ -70,6 +76,51 @@ class ShuffledBatches:
         """The one micro-batch of a step."""
         epoch, number = divmod(step, self.per_epoch)
         return [(0, self.collate(self.batches_of_epoch(epoch)[number]))]
+
+
+@dataclass(frozen=True)
+class Supervision:
+    """What a network learns with one seed, which every task type has in its own way."""
+
+    saved_task: SavedTask  # what is saved with the network
+    head_settings: dict[str, Any]  # of the head, in the configuration of the network
+    batches: ShuffledBatches  # of the train part, with what the loss compares outputs with
+    loss: LossFunction
+    score_valid: Callable[[PreTrainedModel], dict[str, float]]  # after an epoch
+    # from a trained network and the directory of the seed to what there is to tell: lets the
+    # network keep what was found out on valid, and writes its predictions
+    finish: Callable[[PreTrainedModel, Path], SeedResult]
+
+
+def train_with_seed(
+    supervision: Supervision,
+    *,
+    encoder: EncoderSource,
+    hyper: FinetuneConfig,
+    metric: str,
+    run_dir: Path,
+) -> SeedResult:
+    """Fine-tunes an encoder with the seed of the batches, which also draws its head: keeps the
+    epoch that is best on valid by the `metric`, and saves the network in `run_dir`."""
+    torch.manual_seed(supervision.batches.seed)
+    network = encoder.load(supervision.saved_task, hyper, supervision.head_settings)
+    best_epoch = train_best_epoch(
+        network=network,
+        loss=supervision.loss,
+        batches=supervision.batches,
+        run_dir=run_dir,
+        hyper=hyper,
+        score=partial(supervision.score_valid, network),
+        metric=metric,
+        device=encoder.device,
+    )
+    results = supervision.finish(network, run_dir)
+    models.save_model(run_dir, network, encoder.tokenizer)
+    return {
+        "best_epoch": best_epoch,
+        "weight_files": {"model": models.weight_files(encoder.name)},
+        **results,
+    }
 
 
 class BestEpoch:

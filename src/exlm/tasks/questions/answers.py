@@ -5,6 +5,7 @@ import re
 import string
 from collections import Counter, defaultdict
 from collections.abc import Sequence
+from functools import partial
 from itertools import chain
 
 import numpy as np
@@ -17,8 +18,8 @@ from transformers import PreTrainedTokenizerFast
 from exlm.model.downstream import span_loss
 from exlm.ops.loss import LossSum
 from exlm.tasks.encoders.inference import SCORING, batch_outputs, model_inputs
-from exlm.tasks.labels.scores import diverged
-from exlm.tasks.questions.questions import Window
+from exlm.tasks.labels.scores import RowScorer, diverged
+from exlm.tasks.questions.questions import QuestionFile, Window
 
 N_BEST = 20  # spans that are kept for each question
 ANSWER_METRICS = ("f1", "em", "best_f1", "best_em")  # those that may choose the best epoch
@@ -186,6 +187,11 @@ def score_answers(questions: pd.DataFrame, answers: pd.DataFrame) -> pd.DataFram
     )
 
 
+def make_scorer(file: QuestionFile, answers: pd.DataFrame) -> RowScorer:
+    """The scores of some of the labelled questions of a file, by the answers of a model."""
+    return partial(summarise_answers, score_answers(file.labelled, answers))
+
+
 def summarise_answers(
     scored: pd.DataFrame, rows: np.ndarray | slice = slice(None)
 ) -> dict[str, float]:
@@ -202,15 +208,15 @@ def summarise_answers(
     refused = scored["refused"].to_numpy(dtype=bool)
     scores: dict[str, float] = {"questions": len(scored), "has_answer": int(answerable.sum())}
     for name in ("em", "f1"):
-        # the scores of the answers that are given
-        given = pd.Series(np.where(refused, ~answerable, scored[name]))
+        # a refusal is right where there is no answer
+        scores_given = pd.Series(np.where(refused, ~answerable, scored[name]))
         best_total, threshold = best_threshold(scored, name)
-        scores[name] = 100.0 * given.mean()
-        scores[f"has_answer_{name}"] = 100.0 * given[answerable].mean()
+        scores[name] = 100.0 * scores_given.mean()
+        scores[f"has_answer_{name}"] = 100.0 * scores_given[answerable].mean()
         scores[f"best_{name}"] = 100.0 * best_total / len(scored)
         scores[f"best_{name}_threshold"] = threshold
         # The same for em and f1: without a reference, either all or nothing is right.
-        scores["no_answer_accuracy"] = 100.0 * given[~answerable].mean()
+        scores["no_answer_accuracy"] = 100.0 * scores_given[~answerable].mean()
     return scores
 
 

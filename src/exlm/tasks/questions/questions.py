@@ -127,7 +127,7 @@ def _text(value: Any) -> str:
 
 @dataclass(frozen=True, eq=False)
 class Window:
-    """A question and a piece of its context that the model reads at a time: S tokens.
+    """A question and as much of its context as the model reads at a time: S tokens.
 
     Attributes:
         row: row of the question.

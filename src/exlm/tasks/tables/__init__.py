@@ -1,8 +1,11 @@
 """Labelled tables: how models are trained for them, what they predict, and how sure they are.
 
-Training: `table_task.py` has the table that is read once for all seeds, `unit_table.py` reads one
-with labels of residues or words, `table_config.py` its settings; `finetuning.py` trains an encoder
-with a seed, `seed_results.py` writes what it gave. `training_texts.py` keeps what was learned.
+Training: `table_task.py` has the table that is read once for all seeds, `table_config.py` its
+settings; `unit_table.py` reads one with labels of residues or words. `finetuning.py` trains an
+encoder with a seed, `seed_results.py` writes what it gave, `training_texts.py` what it learned.
 
-Predicting: `predictor.py` makes `predictions.py` of a file. Both use `output_meaning.py`, which
-turns outputs into predictions, `scoring.py` and `certainty.py`; `explain.py` draws explanations."""
+Predicting: `predictor.py` makes the `predictions.py` of a file with an `ensemble.py`;
+`prediction_columns.py` names their columns, `evaluation.py` scores them, `explain.py` draws
+explanations.
+
+Both run a network by `outputs.py`, and use `scoring.py` and `certainty.py`."""

@@ -1,7 +1,7 @@
 """How sure predictions are: how far probabilities are from how often they are right, a temperature
-that brings them closer, and split conformal prediction (Vovk et al., 2005), which gives intervals
-of numbers and sets of classes that contain the label of a new row with a given probability, if the
-row is drawn as the validation rows were."""
+that brings them closer, and split conformal prediction (Vovk et al., 2005), which gives bounds of
+numbers and sets of classes that contain the label of a new row with a given probability, if the row
+is drawn as the validation rows were."""
 
 import json
 import math
@@ -37,38 +37,41 @@ def fit_temperature(label_type: LabelType, logits: np.ndarray, labels: np.ndarra
 def calibration_error(
     label_type: LabelType, labels: np.ndarray, probabilities: np.ndarray
 ) -> float:
-    """The expected calibration error: by how much confidence, which is the probability of the
-    predicted class, and accuracy differ, on average over 15 bins of equal width; the mean over the
-    labels [rows, labels], NaN if there is no label. Probabilities are the predictions of the type
-    of labels."""
+    """The expected calibration error: by how much confidence and accuracy differ, on average over
+    15 bins of equal width. Confidence is the probability of the predicted class.
+
+    Args:
+        labels: [rows, labels]; the error is the mean over the columns, NaN if there is no label.
+        probabilities: as the `label_type` predicts them."""
     confidence = label_type.class_probabilities(probabilities).max(-1)
     is_right = label_type.most_probable(probabilities) == labels
     errors = []
-    for of_label, sureness, right in zip(labels.T, confidence.T, is_right.T, strict=True):
-        labelled = ~np.isnan(of_label)
-        if labelled.any():
-            errors.append(_difference_in_bins(sureness[labelled], right[labelled]))
+    for column, is_labelled in enumerate(~np.isnan(labels.T)):
+        if is_labelled.any():
+            confidence_of_label = confidence[is_labelled, column]
+            is_right_of_label = is_right[is_labelled, column]
+            errors.append(_difference_in_bins(confidence_of_label, is_right_of_label))
     return float(np.mean(errors)) if errors else float("nan")
 
 
 def _difference_in_bins(confidence: np.ndarray, is_right: np.ndarray) -> float:
     bins = np.minimum((confidence * BINS).astype(int), BINS - 1)
-    # per bin: |sum of confidence - number of right ones|
+    # per bin: |sum of confidence - number of right predictions|
     bin_differences = np.abs(np.bincount(bins, weights=confidence - is_right))
     return float(bin_differences.sum() / len(confidence))
 
 
 def errors_to_keep(errors: np.ndarray) -> list[list[float]]:
-    """For every label the sorted errors of the validation rows [rows, labels], or MOST_KEPT
-    quantiles of more."""
-    kept = []
+    """For every label the sorted errors of the validation rows, from `errors` [rows, labels]; of
+    more than MOST_KEPT errors so many quantiles."""
+    errors_of_labels = []
     for column in errors.T:
         ordered = np.sort(column[~np.isnan(column)])
         if len(ordered) > MOST_KEPT:
             levels = np.arange(1, MOST_KEPT + 1) / (MOST_KEPT + 1)
             ordered = ordered[[_rank(level, len(ordered)) - 1 for level in levels]]
-        kept.append(ordered.tolist())
-    return kept
+        errors_of_labels.append(ordered.tolist())
+    return errors_of_labels
 
 
 def conformal_margins(model: SeedModel, level: float) -> np.ndarray:

@@ -68,7 +68,7 @@ def _spans(
             word = place if by_token else encoding.word_ids()[place]
             words.setdefault((sequence, word), []).append(place)
     texts = (text, pair or "")
-    ends = [ends_with_marks(part, tokenizer) for part in texts]
+    ends = [ends_with_marks(a_text, tokenizer) for a_text in texts]
     spans = []
     for (sequence, _), places in words.items():
         start, _ = encoding["offset_mapping"][places[0]]
@@ -133,7 +133,7 @@ def write_page(
 
 
 def _drawing(explanation: Explanation, output: int, name: str) -> dict[str, object]:
-    """What the page shows for one prediction."""
+    """What the page shows for one prediction, the one called `name`."""
     changes = explanation.changes[:, output]
     largest = np.abs(changes).max(initial=1e-12)
     colours = [

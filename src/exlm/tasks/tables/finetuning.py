@@ -1,38 +1,39 @@
 """Encoders fine-tuned for a table: it is read once, then any number of seeds are trained."""
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
 import numpy as np
 import torch
 from torch import Tensor, nn
-from transformers import PreTrainedModel
+from transformers import PreTrainedModel, PreTrainedTokenizerFast
 
 from exlm.data.spelling import spelling_of
 from exlm.errors import note
 from exlm.ops.loss import LossSum
-from exlm.storage.models import save_model, weight_files
 from exlm.tasks.config import FinetuneConfig, TaskConfig
 from exlm.tasks.encoders.inference import model_inputs, pad
-from exlm.tasks.encoders.loading import (
-    EncoderSource,
-    TunedModel,
-    load_config,
-    load_encoder_tokenizer,
-)
-from exlm.tasks.encoders.saved_task import SavedTask, remembered
-from exlm.tasks.encoders.supervised import ShuffledBatches, train_best_epoch
+from exlm.tasks.encoders.loading import EncoderSource, load_config
+from exlm.tasks.encoders.saved_task import SavedTask, read_model_texts
+from exlm.tasks.encoders.supervised import ShuffledBatches, Supervision, train_with_seed
 from exlm.tasks.labels.label_types import LABEL_TYPES, LabelType
 from exlm.tasks.results import SeedResult
 from exlm.tasks.rows.datasets import load_labelled
-from exlm.tasks.rows.reading import TextReader, note_spelling
+from exlm.tasks.rows.reading import TableTokens, TextReader, note_spelling
+from exlm.tasks.rows.splits import RowSplit
 from exlm.tasks.tables.certainty import errors_to_keep, fit_temperature
-from exlm.tasks.tables.output_meaning import OutputMeaning, meaning_of
+from exlm.tasks.tables.outputs import (
+    make_predictions,
+    make_targets,
+    make_token_targets,
+    padding_side,
+    run_network,
+)
 from exlm.tasks.tables.scoring import LabelledPredictions
 from exlm.tasks.tables.seed_results import write_results
 from exlm.tasks.tables.table_config import infer_settings
-from exlm.tasks.tables.table_task import TableTask, deviations
+from exlm.tasks.tables.table_task import TableTask, deviations, make_table_task
 from exlm.tasks.tables.unit_table import load_unit_table
 
 DEFAULT_LENGTH = 512
@@ -40,131 +41,144 @@ DEFAULT_LENGTH = 512
 LARGEST_OFFSET = 10_000
 
 
-class TableFinetuning(TableTask):
-    """Encoders that are fine-tuned for a labelled table.
+def read_table_task(encoder: EncoderSource, config: TaskConfig) -> TableTask:
+    """Reads the table of a config for an encoder."""
+    tokenizer = encoder.tokenizer
+    max_length = encoder.limit_length(config.max_length or DEFAULT_LENGTH)
+    if config.task_type and LABEL_TYPES[config.task_type].of_units:
+        table = load_unit_table(config, max_length)
+    else:
+        table = load_labelled(config)
+    table_config = infer_settings(config, table, read_model_texts(load_config(encoder.name)))
+    molecules = table_config.molecules
+    standardize = table_config.standardize
+    if molecules and standardize == "none":
+        note_spelling(table.texts, config.dataset)
+    reader = TextReader(tokenizer, max_length, molecules, standardize, config.on_invalid)
+    checked_table, tokens = reader.read(table)
+    return make_table_task(
+        table_config,
+        checked_table,
+        learner=TableFinetuning(encoder, max_length, tokens),
+        rows_to_split=table.usable,
+        spelling=spelling_of(tokenizer, molecules, standardize).as_compared,
+        earlier_run=encoder.earlier_run,
+    )
 
-    The `LabelType` says what is learned of the labels. A `SavedTask` is kept with a model, with
-    what the training finds out; it tells `OutputMeaning` how to read its outputs."""
 
-    def __init__(self, encoder: EncoderSource, config: TaskConfig, device: str) -> None:
-        """Reads the table of a config for an encoder that is trained on a device."""
-        self.encoder = encoder
-        self.device = device
-        self.tokenizer, self.max_length = load_encoder_tokenizer(
-            encoder.name, config.max_length or DEFAULT_LENGTH
-        )
-        if config.task_type and LABEL_TYPES[config.task_type].of_units:
-            table = load_unit_table(config, self.max_length)
-        else:
-            table = load_labelled(config)
-        table_config = infer_settings(config, table, remembered(load_config(encoder.name)))
-        molecules = table_config.molecules
-        standardize = table_config.standardize
-        if molecules and standardize == "none":
-            note_spelling(table.texts, config.dataset)
-        reader = TextReader(
-            self.tokenizer, self.max_length, molecules, standardize, config.on_invalid
-        )
-        readable_table, self.tokens = reader.read(table)
-        super().__init__(
-            table_config,
-            readable_table,
-            rows_to_split=table.usable,
-            spelling=spelling_of(self.tokenizer, molecules, standardize).as_compared,
-            earlier_run=encoder.earlier_run,
-        )
+@dataclass(frozen=True)
+class TableFinetuning:
+    """Encoders that are fine-tuned for a labelled table (a `TableLearner`)."""
 
-    def train_seed(self, run_dir: Path, hyper: FinetuneConfig, seed: int) -> SeedResult:
+    encoder: EncoderSource
+    max_length: int  # the longest text, in tokens
+    tokens: TableTokens  # of the rows of the table
+
+    def train_seed(
+        self, task: TableTask, run_dir: Path, hyper: FinetuneConfig, seed: int
+    ) -> SeedResult:
         """Trains with one seed and keeps the epoch that is best on valid."""
-        torch.manual_seed(seed)
-        split = self.split_of(seed)
-        train = split["train"]
-        valid = split["valid"]
-        labels = self.table.labels
-        saved_task = replace(self.saved_task(train), max_length=self.max_length)
-        if self.table.label_type.is_number:
-            mean = np.nanmean(labels[train], 0).tolist()
-            saved_task = replace(saved_task, mean=mean, std=deviations(labels[train]))
-        meaning = meaning_of(saved_task)
-        names = meaning.head_names
-        model_settings = {
-            "id2label": dict(enumerate(names)),
-            "label2id": {name: i for i, name in enumerate(names)},
-            "problem_type": meaning.label_type.problem_type,
-        }
-        network = self.encoder.load(saved_task, hyper, model_settings)
-        tuned = TunedModel(network, self.tokenizer)
-
-        def validate() -> dict[str, float]:
-            outputs = meaning.outputs(tuned, self.tokens, valid)
-            predictions = meaning.as_predictions(outputs)
-            return LabelledPredictions(saved_task, labels, predictions).score(valid)
-
-        best_epoch = train_best_epoch(
-            network=network,
-            loss=partial(training_loss, meaning.label_type),
-            batches=self._batches(meaning, train, hyper, seed),
-            run_dir=run_dir,
-            hyper=hyper,
-            score=validate,
-            metric=self.metric,
-            device=self.device,
-        )
-        predicted_rows = np.flatnonzero(self.table.usable & self.rows_to_predict(split))
-        outputs = meaning.outputs(tuned, self.tokens, predicted_rows)
-        finish_training(network, meaning, outputs[valid], labels[valid])
-        save_model(run_dir, network, self.tokenizer)
-        predictions = meaning.as_predictions(outputs)
-        return {
-            "best_epoch": best_epoch,
-            "weight_files": {"model": weight_files(self.encoder.name)},
-            **write_results(self, split, saved_task, predictions, run_dir),
-        }
-
-    def _batches(
-        self, meaning: OutputMeaning, rows: np.ndarray, hyper: FinetuneConfig, seed: int
-    ) -> ShuffledBatches:
-        """Batches of the rows to train on, with their labels."""
         assert hyper.batch_size  # filled in before
-        unit_starts = self.tokens.unit_starts
-
-        def collate(rows_of_batch: np.ndarray) -> dict[str, Tensor]:
-            examples = [self.tokens.examples[row] for row in rows_of_batch]
-            batch = pad(examples, self.tokenizer, meaning.padding_side)
-            starts = None if unit_starts is None else unit_starts[rows_of_batch]
-            length = batch["input_ids"].shape[1]
-            labels = self.table.labels[rows_of_batch]
-            return batch | {"labels": meaning.targets(labels, starts, length)}
-
+        split = task.split_of(seed)
+        train = split["train"]
+        saved_task = replace(task.task_to_save(train), max_length=self.max_length)
+        if task.table.label_type.is_number:
+            labels = task.table.labels[train]
+            mean = np.nanmean(labels, 0).tolist()
+            saved_task = replace(saved_task, mean=mean, std=deviations(labels))
+        data = SeedData(task, split, saved_task, self.tokens, self.encoder.tokenizer)
+        names = saved_task.head_names
         lengths = [len(example["input_ids"]) for example in self.tokens.examples]
-        return ShuffledBatches(lengths, rows, hyper.batch_size, seed, collate)
+        supervision = Supervision(
+            saved_task=saved_task,
+            head_settings={
+                "id2label": dict(enumerate(names)),
+                "label2id": {name: i for i, name in enumerate(names)},
+                "problem_type": saved_task.label_type.problem_type,
+            },
+            batches=ShuffledBatches(lengths, train, hyper.batch_size, seed, data.collate),
+            loss=partial(training_loss, saved_task.label_type),
+            score_valid=data.score_valid,
+            finish=data.finish,
+        )
+        return train_with_seed(
+            supervision, encoder=self.encoder, hyper=hyper, metric=task.metric, run_dir=run_dir
+        )
 
 
-def finish_training(
-    network: PreTrainedModel, meaning: OutputMeaning, outputs: np.ndarray, labels: np.ndarray
-) -> None:
-    """Lets a network, whose outputs for the valid rows are [n, outputs], keep what its training
-    found out: the errors on valid, the temperature of logits, or the scale of numbers as part of
+@dataclass(frozen=True)
+class SeedData:
+    """The rows of a table as a network learns them with one seed."""
+
+    task: TableTask
+    split: RowSplit
+    saved_task: SavedTask
+    tokens: TableTokens
+    tokenizer: PreTrainedTokenizerFast
+
+    def collate(self, rows: np.ndarray) -> dict[str, Tensor]:
+        """A batch of rows, with their targets as `labels`."""
+        examples = [self.tokens.examples[row] for row in rows]
+        batch = pad(examples, self.tokenizer, padding_side(self.tokens))
+        labels = self.task.table.labels[rows]
+        if self.tokens.unit_starts is None:
+            return batch | {"labels": make_targets(self.saved_task, labels)}
+        unit_starts = self.tokens.unit_starts[rows]
+        length = batch["input_ids"].shape[1]
+        return batch | {"labels": make_token_targets(labels, unit_starts, length)}
+
+    def score_valid(self, network: PreTrainedModel) -> dict[str, float]:
+        """The scores of a network on valid."""
+        valid = self.split["valid"]
+        predictions = make_predictions(self.saved_task, self._outputs(network, valid))
+        labels = self.task.table.labels
+        return LabelledPredictions(self.saved_task, labels, predictions).score(valid)
+
+    def finish(self, network: PreTrainedModel, run_dir: Path) -> SeedResult:
+        """Lets a trained network keep what was found out on valid, and writes its predictions."""
+        is_predicted = self.task.table.usable & self.task.rows_to_predict(self.split)
+        outputs = self._outputs(network, np.flatnonzero(is_predicted))
+        valid = self.split["valid"]
+        valid_labels = self.task.table.labels[valid]
+        finished_task = finish_task(self.saved_task, network, outputs[valid], valid_labels)
+        network.config.task = finished_task.to_json()
+        predictions = make_predictions(self.saved_task, outputs)
+        return write_results(self.task, self.split, self.saved_task, predictions, run_dir)
+
+    def _outputs(self, network: PreTrainedModel, rows: np.ndarray) -> np.ndarray:
+        names = self.saved_task.head_names
+        return run_network(network, self.tokenizer, self.tokens, rows, names)
+
+
+def training_loss(label_type: LabelType, network: nn.Module, batch: dict[str, Tensor]) -> LossSum:
+    """Summed over the labels of a batch."""
+    outputs = network(**model_inputs(network, batch)).logits.float()
+    total, count = label_type.loss(outputs, batch["labels"].to(outputs.device))
+    return LossSum(total, count, torch.zeros_like(count))
+
+
+def finish_task(
+    saved_task: SavedTask, network: PreTrainedModel, outputs: np.ndarray, labels: np.ndarray
+) -> SavedTask:
+    """The task to save with a trained network, whose outputs for the valid rows are [n, outputs]:
+    with the errors on valid and the temperature of logits. The scale of numbers becomes a part of
     the network."""
-    label_type = meaning.label_type
-    saved_task = meaning.saved_task
+    label_type = saved_task.label_type
     if label_type.is_number or label_type.class_per_row:
-        errors = label_type.errors(labels, meaning.as_predictions(outputs))
+        errors = label_type.errors(labels, make_predictions(saved_task, outputs))
         saved_task = replace(saved_task, validation_errors=errors_to_keep(errors))
     if label_type.is_number:
-        saved_task = fold_label_scale(network, saved_task)
-    else:
-        truths, logits = label_type.as_rows(labels, outputs)
-        temperature = fit_temperature(label_type, logits, truths)
-        saved_task = replace(saved_task, temperature=temperature)
-    network.config.task = saved_task.to_json()
+        return fold_label_scale(network, saved_task)
+    truths, logits = label_type.as_rows(labels, outputs)
+    return replace(saved_task, temperature=fit_temperature(label_type, logits, truths))
 
 
 def fold_label_scale(network: PreTrainedModel, saved_task: SavedTask) -> SavedTask:
-    """Makes the last layer of a regression network return real units, in place; returns what is
-    saved with it, with mean 0 and std 1. The outputs are those of its last linear layer: the heads
-    of all families end with it. The layer stays as it is where float32 could not tell the labels
-    apart."""
+    """Makes the last layer of a regression network return real units, in place. Returns the task to
+    save with it, which has mean 0 and std 1.
+
+    The outputs are those of its last linear layer: the heads of all families end with it. The layer
+    stays as it is where float32 could not tell the labels apart."""
     mean = torch.tensor(saved_task.mean, dtype=torch.float64)
     std = torch.tensor(saved_task.std, dtype=torch.float64)
     layers = [layer for layer in network.modules() if isinstance(layer, nn.Linear)]
@@ -180,10 +194,3 @@ def fold_label_scale(network: PreTrainedModel, saved_task: SavedTask) -> SavedTa
         last.weight.copy_(last.weight.cpu().double() * std[:, None])
         last.bias.copy_(last.bias.cpu().double() * std + mean)
     return replace(saved_task, mean=[0.0] * len(mean), std=[1.0] * len(std))
-
-
-def training_loss(label_type: LabelType, network: nn.Module, batch: dict[str, Tensor]) -> LossSum:
-    """Summed over the labels of a batch."""
-    outputs = network(**model_inputs(network, batch)).logits.float()
-    total, count = label_type.loss(outputs, batch["labels"].to(outputs.device))
-    return LossSum(total, count, torch.zeros_like(count))

@@ -1,8 +1,8 @@
-"""How to predict, what predictions for a file are, and what makes them (`Predictor`)."""
+"""How to predict, and what predictions for a file are."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal, Protocol
+from typing import Any, Literal
 
 import numpy as np
 import pandas as pd
@@ -54,8 +54,8 @@ class Evaluation:
 
     scorers: Mapping[str, RowScorer]  # by the model's name, or ENSEMBLE
     rows: np.ndarray  # those to score
-    # how many of them have a text or molecule of the training; None if it is not kept
-    in_training: int | None = None
+    # how many of them have a text or molecule of the training; None if this is not known
+    seen_rows: int | None = None
     unknown_labels: int = 0  # rows with a label that the models do not know
     labels: Mapping[str, Mapping[str, float]] = field(default_factory=dict)  # {} of a single one
     classes: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
@@ -71,14 +71,6 @@ class Predictions:
     counts: dict[str, int]  # of rows, by what they are
     evaluation: Evaluation | None = None
     note: str = ""  # why there is no evaluation, if the file has labels
-
-
-class Predictor(Protocol):
-    """The models of all seeds of a task, and the file that they predict for."""
-
-    def predict(self) -> Predictions:
-        """What the models predict for all rows of the file, and how it is scored."""
-        ...
 
 
 def with_predictions(frame: pd.DataFrame, columns: dict[str, Any], path: str) -> pd.DataFrame:

@@ -22,7 +22,7 @@ class LabelledPredictions:
     saved_task: SavedTask
     labels: np.ndarray  # [all rows, labels], as for `score_predictions`
     predictions: np.ndarray  # [all rows, outputs]
-    margins: np.ndarray | None = None  # [labels] those of intervals, if there are any
+    margins: np.ndarray | None = None  # [labels] the errors that bounds allow, if there are any
 
     def score(self, rows: np.ndarray, metrics: Sequence[str] | None = None) -> dict[str, float]:
         """The scores of some rows by `metrics`, or by all of the task, whose scales errors have."""

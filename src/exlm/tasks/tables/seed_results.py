@@ -14,7 +14,7 @@ from exlm.tasks.results import SeedResult
 from exlm.tasks.rows.hashes import rows_hash, split_hash
 from exlm.tasks.rows.splits import RowSplit, part_of_rows
 from exlm.tasks.rows.table import TextTable
-from exlm.tasks.tables.output_meaning import meaning_of
+from exlm.tasks.tables.prediction_columns import prediction_columns
 from exlm.tasks.tables.scoring import LabelledPredictions
 from exlm.tasks.tables.table_task import TableTask
 
@@ -39,7 +39,7 @@ def write_results(
         task.metric,
         label_count=len(table.label_columns),
     )
-    in_train = task.in_train(split)
+    is_seen = task.is_seen(split)
     scored_parts = {name: rows for name, rows in split.items() if name != "train"}
     result: SeedResult = {
         "split": {name: len(rows) for name, rows in split.items()},
@@ -52,7 +52,7 @@ def write_results(
         "counts": {name: _counts(table, rows) for name, rows in scored_parts.items()},
         "rows_sha256": {name: rows_hash(table, rows) for name, rows in scored_parts.items()},
         "interval": {main_part: interval},
-        "in_train": {name: int(in_train[rows].sum()) for name, rows in scored_parts.items()},
+        "in_train": {name: int(is_seen[rows].sum()) for name, rows in scored_parts.items()},
         "labels": {
             part: {
                 name: scores[task.metric] for name, scores in labelled.score_labels(rows).items()
@@ -61,7 +61,7 @@ def write_results(
         },
     }
     if task.earlier_run is not None:
-        result["in_earlier_training"] = task.counts_in_earlier_training(split)
+        result["in_earlier_training"] = task.count_seen_earlier(split)
     return result
 
 
@@ -70,14 +70,14 @@ def _write_table(
 ) -> None:
     """Writes the rows with their predictions, except for a train part that has its own file."""
     table = task.table
-    in_training = task.in_train(split)
-    if task.in_earlier_training is not None:
-        in_training |= task.in_earlier_training
+    is_seen = task.is_seen(split)
+    if task.is_seen_earlier is not None:
+        is_seen |= task.is_seen_earlier
     columns = {
         "split": part_of_rows(split, len(predictions)),
-        **meaning_of(saved_task).columns([predictions], table),
+        **prediction_columns(saved_task, [predictions], table),
         **task.merged_labels,
-        "in_training": in_training,
+        "in_training": is_seen,
         "problem": table.problems,
     }
     frame = with_columns(table.frame, columns)[task.rows_to_predict(split)]

@@ -1,12 +1,13 @@
 """A labelled table as a task: its rows, their parts, and what is odd about them."""
 
 import sys
-from abc import ABC, abstractmethod
 from collections.abc import Callable
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
+import pandas as pd
 
 from exlm.data.columns import listed
 from exlm.data.delimited import TableLayout
@@ -28,84 +29,46 @@ from exlm.tasks.rows.splits import RowSplit, split_by_user, split_rows
 from exlm.tasks.rows.summary import describe_table, remarks_on_labels
 from exlm.tasks.rows.table import TextTable
 from exlm.tasks.tables.table_config import TableConfig
-from exlm.tasks.tables.training_texts import TrainingTexts
+from exlm.tasks.tables.training_texts import TrainingTexts, read_training_texts
 
 
-class TableTask(ABC):
-    """A labelled table, read once for all seeds: a `Task` (`tasks/task.py`). What learns from it is
-    a subclass, for encoders `TableFinetuning`.
+class TableLearner(Protocol):
+    """What learns a table: encoders (`TableFinetuning`) or a baseline."""
 
-    Attributes:
-        config: the settings, with what the table and the model said.
-        table: its rows; duplicates that the user does not want cannot be used.
-        metric: chooses the epoch and the grid cell.
-        spelling: texts with the same spelling are equal.
-        groups: [rows] the first row with the same text (`find_groups`).
-        rows_to_split: [rows] bool, those that could be used before it was known what the model
-            cannot read: a split divides all of them, so that all models and baselines have the
-            same.
-        merged_labels: columns of labels that are not those of the cells.
-        earlier_run: of the fine-tuned model that the training goes on from.
-        earlier_texts: what that learned from.
-        in_earlier_training: [rows] bool, whether the text was in that training; None if this is
-            not known.
-        summary, reported_rows, departures, identity: as `Task` has them.
-        file_sha256: by path.
-        layout: of the predictions, which are written as the table is."""
-
-    def __init__(
-        self,
-        config: TableConfig,
-        table: TextTable,
-        rows_to_split: np.ndarray,
-        spelling: Callable[[str], str],
-        earlier_run: Path | None = None,
-    ) -> None:
-        """The arguments are as the attributes, the table has all duplicates. InputError if these
-        cannot be merged. Prints what is odd about the labels."""
-        self.config = config
-        self.spelling = spelling
-        self.groups = find_groups(table, spelling)
-        user_split = None if config.duplicates == "keep" else split_by_user(config, table)
-        merged = resolve_duplicates(table, self.groups, config.duplicates, user_split)
-        self.table = merged
-        self.merged_labels = merged_labels(table, merged)
-        self.rows_to_split = rows_to_split & ~(table.usable & ~merged.usable)
-        self.earlier_run = earlier_run
-        self.earlier_texts = TrainingTexts(
-            [earlier_run] if earlier_run else [],
-            spelling,
-            molecules=config.molecules and table.pairs is None,
-        )
-        self.in_earlier_training = self.earlier_texts.rows_in(merged)
-        if earlier_run and self.in_earlier_training is None:
-            note(
-                f"{earlier_run} keeps no record of the texts of its training, so it cannot be told "
-                "whether valid and test have some of them"
-            )
-        self.metric = config.metric or _default_metric(config, merged)
-        remarks = [
-            describe_table(merged, config.molecules),
-            describe_counts(merged.reduced_mixtures(config.standardize)),
-            describe_duplicates(table, self.groups),
-        ]
-        self.summary = "; ".join(filter(None, remarks))
-        for remark in remarks_on_labels(merged):
-            note(remark)
-        self.reported_rows = merged.reported_rows()
-        self.departures = departures(config, merged, int(merged.usable.sum()))
-        self.identity = _identity(config, merged, self.metric)
-        self.file_sha256 = file_hashes(config)
-        train_file = str(task_files(config)["train"])
-        self.layout: TableLayout = output_layout(
-            train_file, config.header, Path("predictions.csv"), merged.label_columns
-        )
-        self._splits: dict[int, RowSplit] = {}
-
-    @abstractmethod
-    def train_seed(self, run_dir: Path, hyper: Any, seed: int) -> SeedResult:
+    def train_seed(self, task: "TableTask", run_dir: Path, hyper: Any, seed: int) -> SeedResult:
         """Trains with one seed, and keeps in a directory what predicts and the results
         (`write_results`), which it returns with what else there is to tell."""
+        ...
+
+
+@dataclass(eq=False)
+class TableTask:
+    """A labelled table, read once for all seeds: a `Task` (`tasks/task.py`)."""
+
+    config: TableConfig
+    table: TextTable  # its rows; duplicates that the user does not want cannot be used
+    learner: TableLearner
+    metric: str
+    groups: np.ndarray  # [rows] the first row with the same text (`find_groups`)
+    # [rows] bool, those that could be used before it was known what the model cannot read: a split
+    # divides all of them, so that all models and baselines have the same split
+    rows_to_split: np.ndarray
+    merged_labels: dict[str, pd.Series]  # columns of labels that are not those of the cells
+    # of the fine-tuned model that the training goes on from, if there is one
+    earlier_texts: TrainingTexts
+    # [rows] bool, whether the text was in the training of that model; None if this is not known
+    is_seen_earlier: np.ndarray | None
+    summary: str
+    reported_rows: pd.DataFrame
+    departures: list[str]
+    identity: dict[str, Any]
+    file_sha256: dict[str, str]  # by path
+    layout: TableLayout  # of the predictions, which are written as the table is
+    _splits: dict[int, RowSplit] = field(default_factory=dict, init=False)
+
+    def train_seed(self, run_dir: Path, hyper: Any, seed: int) -> SeedResult:
+        """Trains the learner with one seed."""
+        return self.learner.train_seed(self, run_dir, hyper, seed)
 
     def split_of(self, seed: int) -> RowSplit:
         """The usable rows by part."""
@@ -119,8 +82,8 @@ class TableTask(ABC):
             )
         return self._splits[seed]
 
-    def saved_task(self, train_rows: np.ndarray) -> SavedTask:
-        """What a model or a baseline that learns from these rows keeps of the task."""
+    def task_to_save(self, train_rows: np.ndarray) -> SavedTask:
+        """What is saved of the task with a model or a baseline that learns from these rows."""
         table = self.table
         error_scales = None
         if table.label_type.is_number and len(table.label_columns) > 1:
@@ -150,16 +113,21 @@ class TableTask(ABC):
         rows[split["valid"]] = True
         return rows
 
-    def in_train(self, split: RowSplit) -> np.ndarray:
+    @property
+    def earlier_run(self) -> Path | None:
+        """The directory of the fine-tuned model that the training goes on from."""
+        return next(iter(self.earlier_texts.run_dirs), None)
+
+    def is_seen(self, split: RowSplit) -> np.ndarray:
         """[rows] bool: whether the text or molecule is one of the train part."""
         return np.isin(self.groups, self.groups[split["train"]])
 
-    def counts_in_earlier_training(self, split: RowSplit) -> dict[str, int | None]:
+    def count_seen_earlier(self, split: RowSplit) -> dict[str, int | None]:
         """How many rows of every part but train were in the training that this one goes on from;
         None if it cannot be told."""
-        has_row = self.in_earlier_training
+        is_seen = self.is_seen_earlier
         return {
-            part: None if has_row is None else int(has_row[rows].sum())
+            part: None if is_seen is None else int(is_seen[rows].sum())
             for part, rows in split.items()
             if part != "train"
         }
@@ -188,21 +156,22 @@ class TableTask(ABC):
         """Which rows have scores that are too good, because the model learns them, or has learned
         them in an earlier training."""
         warnings = []
-        test_in_train = self.in_train(split)[split.get("test", np.arange(0))]
-        if test_in_train.any():
+        test_rows = split.get("test", np.arange(0))
+        seen_test_rows = int(self.is_seen(split)[test_rows].sum())
+        if seen_test_rows:
             warnings.append(
-                f"{test_in_train.sum()} of {len(test_in_train)} test rows have a text or molecule "
+                f"{seen_test_rows} of {len(test_rows)} test rows have a text or molecule "
                 "of the train part, which a model may know by heart; leave them out for an honest "
                 "number"
             )
-        remembered = " and ".join(
+        seen_earlier = " and ".join(
             f"{count} of the {len(split[part])} {part} rows"
-            for part, count in self.counts_in_earlier_training(split).items()
+            for part, count in self.count_seen_earlier(split).items()
             if count
         )
-        if remembered:
+        if seen_earlier:
             warnings.append(
-                f"{remembered} have a text or molecule of the training of {self.earlier_run}, so "
+                f"{seen_earlier} have a text or molecule of the training of {self.earlier_run}, so "
                 "their scores are too good; use a split by column or file that keeps them in train"
             )
         return warnings
@@ -252,6 +221,61 @@ class TableTask(ABC):
             class_names=table.class_names,
         )
         return bool(np.isfinite(scores[self.metric]))
+
+
+def make_table_task(
+    config: TableConfig,
+    table: TextTable,
+    learner: TableLearner,
+    rows_to_split: np.ndarray,
+    spelling: Callable[[str], str],
+    earlier_run: Path | None = None,
+) -> TableTask:
+    """The task of a table that has all duplicates. Texts with the same `spelling` are equal, and
+    `earlier_run` has the fine-tuned model that the training goes on from. InputError if duplicates
+    cannot be merged. Prints what is odd about the labels."""
+    groups = find_groups(table, spelling)
+    user_split = None if config.duplicates == "keep" else split_by_user(config, table)
+    merged = resolve_duplicates(table, groups, config.duplicates, user_split)
+    earlier_texts = read_training_texts(
+        [earlier_run] if earlier_run else [],
+        spelling,
+        molecules=config.molecules and table.pairs is None,
+    )
+    is_seen_earlier = earlier_texts.find_in(merged)
+    if earlier_run and is_seen_earlier is None:
+        note(
+            f"{earlier_run} keeps no record of the texts of its training, so it cannot be told "
+            "whether valid and test have some of them"
+        )
+    for remark in remarks_on_labels(merged):
+        note(remark)
+    metric = config.metric or _default_metric(config, merged)
+    summary_remarks = [
+        describe_table(merged, config.molecules),
+        describe_counts(merged.reduced_mixtures(config.standardize)),
+        describe_duplicates(table, groups),
+    ]
+    train_file = str(task_files(config)["train"])
+    return TableTask(
+        config=config,
+        table=merged,
+        learner=learner,
+        metric=metric,
+        groups=groups,
+        rows_to_split=rows_to_split & ~(table.usable & ~merged.usable),
+        merged_labels=merged_labels(table, merged),
+        earlier_texts=earlier_texts,
+        is_seen_earlier=is_seen_earlier,
+        summary="; ".join(filter(None, summary_remarks)),
+        reported_rows=merged.reported_rows(),
+        departures=departures(config, merged, int(merged.usable.sum())),
+        identity=_identity(config, merged, metric),
+        file_sha256=file_hashes(config),
+        layout=output_layout(
+            train_file, config.header, Path("predictions.csv"), merged.label_columns
+        ),
+    )
 
 
 def deviations(labels: np.ndarray) -> list[float]:

@@ -3,6 +3,8 @@ molecules are from them."""
 
 import hashlib
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 
 import numpy as np
@@ -21,23 +23,23 @@ TRAINING_MOLECULES = "train.smi"
 TRAINING_MARKS = "train.sha256"
 
 
+@dataclass(frozen=True)
 class TrainingTexts:
-    """What the trainings in some directories learned from: molecules if the rows of tables are
-    `molecules`, or else the marks of texts and pairs. Texts with one `spelling` are equal."""
+    """What some trainings learned from, as far as they kept it."""
 
-    def __init__(
-        self, run_dirs: Sequence[Path], spelling: Callable[[str], str], molecules: bool
-    ) -> None:
-        self.run_dirs = run_dirs
-        self.spelling = spelling
-        self.molecules = molecules
-        self.name = TRAINING_MOLECULES if molecules else TRAINING_MARKS
-        self.lines = _lines(run_dirs, self.name)
-        self.keys = set(map(spelling, self.lines)) if molecules else self.lines
+    run_dirs: Sequence[Path]  # of these trainings
+    spelling: Callable[[str], str]  # texts with one spelling are equal
+    molecules: bool  # whether the rows of tables are molecules; else texts or pairs, kept as marks
+    lines: set[str]  # the molecules or marks; empty if nothing was kept
 
-    def rows_in(self, table: TextTable) -> np.ndarray | None:
-        """Which rows of a table have such a text or pair of texts: [rows] bool; None if it was not
-        kept what was learned."""
+    @cached_property
+    def keys(self) -> set[str]:
+        """What equal texts have in common: their spelling or mark."""
+        return set(map(self.spelling, self.lines)) if self.molecules else self.lines
+
+    def find_in(self, table: TextTable) -> np.ndarray | None:
+        """Which rows of a table have such a text or pair of texts: [rows] bool; None if nothing was
+        kept."""
         if not self.keys:
             return None
         texts = map(self.spelling, table.texts)
@@ -46,14 +48,15 @@ class TrainingTexts:
 
     def write_with(self, table: TextTable, rows: np.ndarray, run_dir: Path) -> None:
         """Keeps beside the model of a seed what it is trained on: some rows of a table, and these
-        texts of the training that it goes on from. If that kept nothing, nothing is kept: a record
-        of half the training would mislead."""
+        texts of the training that it goes on from. If that training kept nothing, nothing is kept:
+        a record of half the training would mislead."""
         if self.run_dirs and not self.lines:
             return
         lines_of_table = table.texts if self.molecules else self._marks(table)
         lines = [lines_of_table[row] for row in rows]
         all_lines = lines + sorted(self.lines - set(lines))
-        write_text(run_dir / self.name, "".join(f"{line}\n" for line in all_lines))
+        text = "".join(f"{line}\n" for line in all_lines)
+        write_text(run_dir / _file_name(self.molecules), text)
 
     def _marks(self, table: TextTable) -> list[str]:
         """16 hexadecimal digits for every row of a table, which tell texts or pairs of texts
@@ -64,6 +67,18 @@ class TrainingTexts:
             key = "\t".join(map(self.spelling, texts))
             marks.append(hashlib.sha256(key.encode()).hexdigest()[:16])
         return marks
+
+
+def read_training_texts(
+    run_dirs: Sequence[Path], spelling: Callable[[str], str], molecules: bool
+) -> TrainingTexts:
+    """What the trainings in these directories kept of their texts."""
+    lines = _lines(run_dirs, _file_name(molecules))
+    return TrainingTexts(run_dirs, spelling, molecules, lines)
+
+
+def _file_name(molecules: bool) -> str:
+    return TRAINING_MOLECULES if molecules else TRAINING_MARKS
 
 
 def _lines(run_dirs: Sequence[Path], name: str) -> set[str]:

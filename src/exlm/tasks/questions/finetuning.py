@@ -1,0 +1,177 @@
+"""Encoders fine-tuned to answer questions, whose contexts are cut into windows: the files are read
+once, then any number of seeds are trained."""
+
+import hashlib
+import json
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from transformers import PreTrainedModel
+
+from exlm.data.writing import write_frame
+from exlm.errors import InputError
+from exlm.tasks.config import FinetuneConfig, TaskConfig
+from exlm.tasks.encoders.loading import EncoderSource
+from exlm.tasks.encoders.saved_task import SavedTask
+from exlm.tasks.encoders.supervised import Supervision, train_with_seed
+from exlm.tasks.labels.scores import quick_interval
+from exlm.tasks.questions.answers import (
+    answer,
+    make_scorer,
+    span_training_loss,
+    vote,
+)
+from exlm.tasks.questions.questions import QuestionFile, read_windows, window_batches
+from exlm.tasks.questions.settings import check_task
+from exlm.tasks.results import SeedResult
+from exlm.tasks.rows.datasets import SQUAD, SQUAD_SIZES, file_hashes, size_departures, task_files
+
+DEFAULT_WINDOW = 384  # tokens
+
+
+def read_question_task(encoder: EncoderSource, config: TaskConfig) -> "QuestionTask":
+    """Reads the questions of a config for an encoder. InputError if no question of a file fits into
+    a window."""
+    tokenizer = encoder.tokenizer
+    max_length = encoder.limit_length(config.max_length or DEFAULT_WINDOW)
+    check_task(config, max_length)
+    config = replace(config, max_length=max_length, task_type="question_answering")
+    saved_task = SavedTask(
+        task_type="question_answering",
+        max_length=max_length,
+        stride=config.stride,
+        max_answer=config.max_answer,
+    )
+    file_sha256 = file_hashes(config)
+    parts = {}
+    counts = []
+    for name, path in task_files(config).items():
+        part = read_windows(path, tokenizer, saved_task, labelled=True)
+        if not part.windows:
+            raise InputError(
+                f"{path}: no question leaves room for its context in a window of "
+                f"{max_length} tokens; raise task.max_length"
+            )
+        without_answer = sum(not answers for answers in part.labelled["answers"])
+        counts.append(f"{len(part.labelled)} {name} ({without_answer} without answer)")
+        parts[name] = part
+    sizes = {name: len(part.labelled) for name, part in parts.items()}
+    published = SQUAD_SIZES if config.dataset == SQUAD else {}
+    hashes = {name: _content_hash(part.labelled) for name, part in parts.items()}
+    metric = config.metric or "f1"
+    return QuestionTask(
+        config=config,
+        encoder=encoder,
+        saved_task=saved_task,
+        parts=parts,
+        sizes=sizes,
+        file_sha256=file_sha256,
+        metric=metric,
+        summary=f"questions: {', '.join(counts)}; windows of {max_length} tokens",
+        reported_rows=pd.concat(map(_reported_rows, parts, parts.values())),
+        departures=size_departures(sizes, published, "questions", "SQuAD 2.0"),
+        identity={"data_sha256": hashes, "metric": metric},
+    )
+
+
+@dataclass(eq=False)
+class QuestionTask:
+    """Questions with their contexts and answers, read once for all seeds: a `Task`."""
+
+    config: TaskConfig
+    encoder: EncoderSource
+    saved_task: SavedTask
+    parts: dict[str, QuestionFile]  # train, valid and perhaps test
+    sizes: dict[str, int]  # of the parts, in questions
+    file_sha256: dict[str, str]  # by path
+    # as `Task` has them
+    metric: str
+    summary: str
+    reported_rows: pd.DataFrame
+    departures: list[str]
+    identity: dict[str, Any]
+
+    def announce(self, seed: int) -> None:
+        """Nothing: all seeds have the parts that the summary tells."""
+
+    def train_seed(self, run_dir: Path, hyper: FinetuneConfig, seed: int) -> SeedResult:
+        """Trains with one seed, keeps the epoch that is best on valid, and answers all parts but
+        train."""
+        assert hyper.batch_size  # filled in before
+        windows = self.parts["train"].windows
+        supervision = Supervision(
+            saved_task=self.saved_task,
+            head_settings={"num_labels": 2},  # logits of start and end
+            batches=window_batches(windows, self.encoder.tokenizer, hyper.batch_size, seed),
+            loss=span_training_loss,
+            score_valid=self._score_valid,
+            finish=self._write_answers,
+        )
+        return train_with_seed(
+            supervision,
+            encoder=self.encoder,
+            hyper=hyper,
+            metric=self.metric,
+            run_dir=run_dir,
+        )
+
+    def _score_valid(self, network: PreTrainedModel) -> dict[str, float]:
+        valid = self.parts["valid"]
+        return make_scorer(valid, self._answer(network, valid))(valid.scored)
+
+    def _answer(self, network: PreTrainedModel, part: QuestionFile) -> pd.DataFrame:
+        """The answers of a network to the questions of a part."""
+        longest = self.saved_task.max_answer
+        return answer(network, part.labelled, part.windows, self.encoder.tokenizer, longest)
+
+    def _write_answers(self, network: PreTrainedModel, run_dir: Path) -> SeedResult:
+        """Writes the answers to all parts but train; returns their scores and counts, and the
+        interval of test, or of valid if there is no test."""
+        result: SeedResult = {"split": self.sizes, "file_sha256": self.file_sha256}
+        result |= {"scores": {}, "counts": {}, "rows_sha256": {}, "interval": {}}
+        main_part = "test" if "test" in self.parts else "valid"
+        for name, part in self.parts.items():
+            if name == "train":
+                continue
+            answers = self._answer(network, part)
+            score = make_scorer(part, answers)
+            result["scores"][name] = score(part.scored)
+            result["counts"][name] = {"rows": len(part.scored)}
+            result["rows_sha256"][name] = _content_hash(part.labelled.iloc[part.scored])
+            if name == main_part:
+                interval = quick_interval(score, part.scored, self.metric, label_count=1)
+                result["interval"][name] = interval
+            table = vote(part.labelled, [answers])
+            write_frame(table.reset_index(), run_dir / f"predictions-{name}.csv")
+        return result
+
+
+def _reported_rows(name: str, part: QuestionFile) -> pd.DataFrame:
+    """The questions of a part that cannot be used, or whose answers cannot, as `Task` has them."""
+    questions = part.questions
+    reasons = questions["remark"]
+    if name == "train":
+        learned = {window.row for window in part.windows if window.label is not None}
+        not_learned = "no window holds all of the answer; not used for training"
+        reasons = reasons.where(questions.index.isin(learned), not_learned)
+    is_used = questions["problem"] == ""
+    reported_rows = pd.DataFrame(
+        {
+            "row": questions.index + 1,
+            "value": questions["question"],
+            "reason": reasons.where(is_used, questions["problem"]),
+            "part": name,
+            "action": np.where(is_used, "kept", "left out"),
+        }
+    )
+    return reported_rows[reported_rows["reason"] != ""]
+
+
+def _content_hash(questions: pd.DataFrame) -> str:
+    """SHA-256 of the questions, contexts and answers."""
+    columns = ["id", "question", "context", "answers"]
+    content = json.dumps([questions[name].tolist() for name in columns])
+    return hashlib.sha256(content.encode()).hexdigest()

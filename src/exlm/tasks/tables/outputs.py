@@ -1,0 +1,98 @@
+"""A network on the rows of a table: its outputs, the predictions that they stand for, and the
+targets that it learns.
+
+Where residues or words have labels, the units of a text, labels and predictions are arrays over the
+units of a row, so that they do not depend on the tokenizer. What a network says about a unit is
+what it says about the first token of the unit, whose place `unit_starts` (`TableTokens`) tells."""
+
+import numpy as np
+import torch
+from torch import Tensor
+from transformers import PreTrainedModel, PreTrainedTokenizerFast
+
+from exlm.ops.expansion import IGNORED
+from exlm.tasks.encoders.inference import SCORING, batch_outputs
+from exlm.tasks.encoders.saved_task import SavedTask
+from exlm.tasks.labels.scores import diverged
+from exlm.tasks.rows.reading import TableTokens
+
+
+def padding_side(tokens: TableTokens) -> str | None:
+    """The side on which batches are padded: the right one if there are units, whose tokens are
+    counted from the first; None, for the one that the tokenizer prefers, if there are none."""
+    return None if tokens.unit_starts is None else "right"
+
+
+def run_network(
+    network: PreTrainedModel,
+    tokenizer: PreTrainedTokenizerFast,
+    tokens: TableTokens,
+    rows: np.ndarray,
+    head_names: list[str],
+    precision: str = SCORING,
+    progress: str | None = None,
+) -> np.ndarray:
+    """The outputs of a network, called `head_names`, for some `rows` of a table; NaN for all other
+    rows: [all rows, outputs] float64, or of units [all rows, units, outputs] float32. `progress`
+    names a bar. Diverged if an output for a unit is not a number."""
+    shape: tuple[int, ...] = (len(tokens.examples), len(head_names))
+    if tokens.unit_starts is None:
+        outputs = np.full(shape, np.nan)
+    else:
+        shape = (*tokens.unit_starts.shape, len(head_names))
+        outputs = np.full(shape, np.nan, np.float32)
+    batches = batch_outputs(
+        network=network,
+        function=lambda **batch: network(**batch).logits,
+        examples=[tokens.examples[row] for row in rows],
+        tokenizer=tokenizer,
+        precision=precision,
+        progress=progress,
+        padding_side=padding_side(tokens),
+    )
+    for numbers, logits in batches:
+        rows_of_batch = rows[numbers]
+        if tokens.unit_starts is not None:
+            logits = _logits_of_units(logits, tokens.unit_starts[rows_of_batch])
+        outputs[rows_of_batch] = logits
+    return outputs
+
+
+def _logits_of_units(logits: np.ndarray, unit_starts: np.ndarray) -> np.ndarray:
+    """The logits of units [n, units, outputs] of those of tokens [n, S, outputs]: NaN where a row
+    has no such unit."""
+    if np.isnan(logits).any():
+        raise diverged("the outputs are not numbers")
+    unit_logits = np.take_along_axis(logits, unit_starts.clip(0)[..., None], 1)
+    unit_logits[unit_starts < 0] = np.nan
+    return unit_logits
+
+
+def make_predictions(
+    saved_task: SavedTask, outputs: np.ndarray, temperature: float = 1.0
+) -> np.ndarray:
+    """The predictions that the outputs of a head stand for: [rows, classes or labels], or of units
+    [rows, units, classes]. They are probabilities, of logits divided by a `temperature`, or numbers
+    in the units of the labels."""
+    predictions = saved_task.label_type.predictions(outputs / temperature)
+    if saved_task.label_type.is_number:
+        # Where the head itself returns real units, the mean is 0 and the standard deviation 1.
+        return predictions * np.array(saved_task.std) + np.array(saved_task.mean)
+    return predictions
+
+
+def make_targets(saved_task: SavedTask, labels: np.ndarray) -> Tensor:
+    """The labels of a batch's rows [n, labels] as the loss takes them: numbers in standard
+    deviations from the mean."""
+    if saved_task.label_type.is_number:
+        labels = (labels - saved_task.mean) / saved_task.std
+    return saved_task.label_type.targets(labels)
+
+
+def make_token_targets(labels: np.ndarray, unit_starts: np.ndarray, length: int) -> Tensor:
+    """The class of every token [n, length], from those of the units of a batch's rows [n, units]: a
+    unit's class belongs to its first token, all other tokens have IGNORED."""
+    targets = np.full((len(labels), length), IGNORED)
+    row, unit = np.nonzero((unit_starts >= 0) & ~np.isnan(labels))
+    targets[row, unit_starts[row, unit]] = labels[row, unit]
+    return torch.from_numpy(targets)
