@@ -330,8 +330,9 @@ def test_the_column_of_the_texts(columns, text_column):
         )
 
 
-def test_blank_lines_count_as_rows_except_at_the_end(tmp_path):
-    path = write(tmp_path / "a.csv", "smiles,y\nCCO,1\n\nCC,2\n\n\n")
+@pytest.mark.parametrize("blank", ["", ",", " ,", '"",'])
+def test_blank_lines_count_as_rows_except_at_the_end(tmp_path, blank):
+    path = write(tmp_path / "a.csv", f"smiles,y\nCCO,1\n{blank}\nCC,2\n{blank}\n{blank}\n")
     table = make_table(read_file(path), path, None, [])
     assert table.texts == ["CCO", "", "CC"] and table.problems == ["", "empty text", ""]
     assert rows(path) == ["CCO", "", "CC"]

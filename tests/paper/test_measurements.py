@@ -2,7 +2,6 @@
 float64."""
 
 import itertools
-import json
 import math
 
 import numpy as np
@@ -13,7 +12,6 @@ from exlm import ExLMConfig, ExLMForMaskedLM, ExLMForSequenceClassification
 from exlm.model.downstream import ExLMForQuestionAnswering
 from exlm.ops.alignment import sample
 from exlm.paper import measurements
-from exlm.paper.cost import compare
 from exlm.paper.measurements import (
     batch_entropies,
     entropy,
@@ -23,7 +21,7 @@ from exlm.paper.measurements import (
 from exlm.pretrain.held_out import HeldOutData, score_held_out
 from exlm.pretrain.settings import ArchitectureConfig, DataConfig
 from exlm.storage.tokenizers import load_tokenizer
-from tests.paper.fake_runs import efficiency, fixed_count_of_masks
+from tests.paper.fake_runs import fixed_count_of_masks
 
 SMALL = {
     "hidden_size": 32,
@@ -211,23 +209,3 @@ def test_heads_for_tasks_repeat_their_input_as_in_pre_training(model_class):
         assert found.start_logits.shape == ids.shape
         assert torch.allclose(found.start_logits, expected.start_logits[:, ::3], atol=1e-6)
         assert torch.allclose(found.end_logits, expected.end_logits[:, ::3], atol=1e-6)
-
-
-def test_the_cost_of_a_step_is_measured_on_both_sides(corpus, tmp_path):
-    """The runs that the tests of the report make up have the schema of what is measured."""
-    architecture = ArchitectureConfig(**SMALL, num_states=4, max_position_embeddings=512)
-    data = DataConfig(str(corpus), tokens_per_batch=600, tokens_per_micro_batch=600)
-    found = compare(data, architecture, "fp32", steps=3)
-    exlm, mlm = found["models"]["exlm"], found["models"]["mlm"]
-    assert found["ratio"] == pytest.approx(exlm["seconds_per_step"] / mlm["seconds_per_step"])
-    assert found["ratio_quartiles"][0] <= found["ratio_quartiles"][1]
-    assert mlm["tokens_per_second"] / exlm["tokens_per_second"] == pytest.approx(found["ratio"])
-    assert (
-        exlm["peak_memory_bytes"] > 0
-        and mlm["peak_memory_bytes"] > 0
-        and found["machine"]["processor"]
-    )
-    efficiency(tmp_path)
-    made_up = json.loads((tmp_path / "efficiency.json").read_text())
-    assert made_up.keys() == found.keys()
-    assert made_up["models"]["exlm"].keys() == exlm.keys() == mlm.keys()

@@ -99,9 +99,7 @@ def test_every_kind_of_classification_learns_what_the_tokens_show(
 
 
 def test_regression_is_in_the_units_of_the_labels(pretrained, table, tmp_path):
-    report = run(
-        pretrained, table, tmp_path, ["aromatic"], train=LEARNING, task_type="regression"
-    )
+    report = run(pretrained, table, tmp_path, ["aromatic"], train=LEARNING, task_type="regression")
     assert report["test"]["r2"]["mean"] > 0.5
     predictions = pd.read_csv(tmp_path / "out/seed-0/predictions.csv")
     assert abs(predictions["predicted aromatic"].mean() - predictions["aromatic"].mean()) < 2

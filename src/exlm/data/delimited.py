@@ -89,8 +89,9 @@ def _unquoted_rows(name: str) -> Iterator[list[str]]:
 
 def records_of(rows: Iterator[list[Any]], file: DataFile) -> Iterator[Record]:
     """Rows of cells as records. Missing cells at the end of a row are "", and the rows that have
-    some are counted in a note; a row with more cells than the first has a problem."""
-    first = next(filter(None, rows), None)
+    some are counted in a note; a row with more cells than the first has a problem. A row whose
+    cells are empty or spaces is blank, as spreadsheet programs leave them behind a table."""
+    first = next((cells for cells in rows if not _is_blank(cells)), None)
     if first is None:
         return
     columns, first_is_data = _columns(first, file)
@@ -99,7 +100,7 @@ def records_of(rows: Iterator[list[Any]], file: DataFile) -> Iterator[Record]:
         rows = chain([first], rows)
     short_rows = 0
     for cells in rows:
-        if not cells:
+        if _is_blank(cells):
             yield Record({})
             continue
         problem = ""
@@ -114,6 +115,10 @@ def records_of(rows: Iterator[list[Any]], file: DataFile) -> Iterator[Record]:
             f"rows of {file.name} that have fewer than {len(columns)} cells: {short_rows}; "
             "those that are missing at their ends are read as empty"
         )
+
+
+def _is_blank(cells: list[Any]) -> bool:
+    return not any(str(cell).strip() for cell in cells)
 
 
 def _columns(first: list[Any], file: DataFile) -> tuple[list[str], bool]:

@@ -114,8 +114,7 @@ def _structure(text: str, name: str) -> Record:
 
 
 def _xlsx(file: DataFile) -> Iterator[Record]:
-    """The rows of a sheet of a workbook; one whose cells are empty or spaces is blank. InputError
-    if there is no sheet of the name."""
+    """The rows of a sheet of a workbook. InputError if there is no sheet of the name."""
     import_optional("openpyxl", "excel", f"reading {file.name}")
     path = path_of(file.name)
     try:
@@ -146,7 +145,7 @@ def _xlsx(file: DataFile) -> Iterator[Record]:
             f"{file.name} cannot be read: {first_line(error)}; save it again as .xlsx"
         ) from error
     rows = frame.values.tolist()
-    yield from records_of((row if any(str(x).strip() for x in row) else [] for row in rows), file)
+    yield from records_of(iter(rows), file)
 
 
 def _check_formulas(name: str, values: pd.DataFrame, sheet: Any) -> None:
