@@ -330,6 +330,14 @@ def test_the_column_of_the_texts(columns, text_column):
         )
 
 
+def test_words_of_sentences_are_texts_for_all_commands(tmp_path):
+    path = write(tmp_path / "a.conll", "Ada B-PER\nlives O\n\nShe O\ncodes O\n")
+    assert rows(path) == texts(path) == ["Ada lives", "She codes"]
+    (tmp_path / "a.jsonl").write_text('{"tokens": ["Ada", "lives"]}\n{"tokens": ["Ada", 3]}\n')
+    with pytest.raises(InputError, match="row 2: .*3. is not text"):
+        rows(str(tmp_path / "a.jsonl"))
+
+
 @pytest.mark.parametrize("blank", ["", ",", " ,", '"",'])
 def test_blank_lines_count_as_rows_except_at_the_end(tmp_path, blank):
     path = write(tmp_path / "a.csv", f"smiles,y\nCCO,1\n{blank}\nCC,2\n{blank}\n{blank}\n")

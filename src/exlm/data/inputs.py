@@ -114,7 +114,10 @@ def texts_and_problems(file: DataFile, text_column: str | None = None) -> Iterat
 
 
 def _text_of(cell: Any, where: str) -> str:
-    """A cell as text, "" if there is none; InputError if it is something else."""
+    """A cell as text, "" if there is none; the words of a list are joined by spaces. InputError if
+    it is something else."""
+    if isinstance(cell, list) and all(isinstance(word, str) for word in cell):
+        return clean_text(" ".join(cell))
     if isinstance(cell, str):
         return clean_text(cell)
     if cell_text(cell) is None:

@@ -239,7 +239,7 @@ def _result(
         "training_seconds": sum(entry["seconds"] for entry in updates),
         "processor_seconds": sum(entry["processor_seconds"] for entry in updates),
         "infeasible": sum(entry["infeasible"] for entry in updates),
-        "machine": machine(),
+        "machine": machine(network.device.type),
         "identity": identity,
         "recipe": to_json_types(recipe),
         "precision": identity["train.precision"],

@@ -108,9 +108,9 @@ def resumable_directory(path: Path, identity: dict[str, Any]) -> Iterator[Path]:
                 shutil.rmtree(path, ignore_errors=True)
 
 
-def machine() -> dict[str, Any]:
-    """Processor and the cores that this process may use, device, PyTorch version and threads, for
-    every result."""
+def machine(device: str = "auto") -> dict[str, Any]:
+    """Processor and the cores that this process may use, the GPU (or `cpu`, if there is none or the
+    `device` of a run is the processor), PyTorch version and threads, for every result."""
     processor = platform.machine()
     cpuinfo = Path("/proc/cpuinfo")
     for line in cpuinfo.read_text().splitlines() if cpuinfo.exists() else []:
@@ -119,9 +119,10 @@ def machine() -> dict[str, Any]:
             break
     # macOS does not say which cores a process may use.
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+    uses_gpu = device != "cpu" and torch.cuda.is_available()
     return {
         "processor": f"{processor}, {cores} cores",
-        "device": torch.cuda.get_device_name() if torch.cuda.is_available() else "cpu",
+        "device": torch.cuda.get_device_name() if uses_gpu else "cpu",
         "torch": torch.__version__,
         "threads": torch.get_num_threads(),
     }
