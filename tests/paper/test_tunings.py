@@ -9,7 +9,7 @@ import pytest
 
 from exlm.paper.comparisons import weighted_sum
 from exlm.paper.display import Model
-from exlm.paper.means import Means
+from exlm.paper.groups import Means
 from exlm.paper.report import report
 from exlm.paper.runs import find_runs
 from exlm.paper.tables import runs_table
@@ -54,7 +54,7 @@ def test_a_run_has_a_number_for_each_score_and_seed(tmp_path):
     finetuning(tmp_path, "u", model, "rte", [0.5], baseline="tfidf-lr")
     runs = find_runs([str(tmp_path)])
     for [run], scores in ((runs.finetunings, [60.0, 70.0]), (runs.baselines, [50.0])):
-        assert run.numbers["rte"] == pytest.approx(scores, abs=1e-9)
+        assert run.scores.numbers["rte"] == pytest.approx(scores, abs=1e-9)
     [run] = runs.pretrainings
     assert run.numbers["evaluation/accuracy"] == [25.0]
     assert (run.numbers["entropy/mean"], run.numbers["entropy/stderr"]) == ([3.0], [0.03])

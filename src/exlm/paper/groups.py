@@ -5,18 +5,78 @@ equal. There are two groups, one for each ExLM. The MLM is in both, since it has
 could differ. An ExLM of another size would be in a third group."""
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Sequence
-from statistics import fmean, mode
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
+from statistics import fmean, mode, stdev
+
+import pandas as pd
 
 from exlm.paper.analyze import Space
-from exlm.paper.display import METHODS, MLMS, Model
-from exlm.paper.means import Means
+from exlm.paper.cost import StepCost
+from exlm.paper.display import HELD_OUT, METHODS, MLMS, Model
 from exlm.paper.pretrainings import USUAL_VALUES, Numbers, Pretraining
-from exlm.paper.runs import Runs, StepCost
+from exlm.paper.runs import Runs
 from exlm.paper.task_trainings import TaskTraining
 from exlm.tasks.rows.datasets import GLUE, MOLECULENET
 
+Mean = tuple[float, float | None]  # with its spread, if there is one
 TASKS = (*GLUE, "squad2", *MOLECULENET)  # in the paper's order
+
+
+def spread(values: Iterable[float]) -> float | None:
+    """The standard deviation; None for a single number."""
+    numbers = list(values)
+    return stdev(numbers) if len(numbers) > 1 else None
+
+
+class Means:
+    """The means over seeds of `numbers`, by model and the id of the pre-training. `center` (mean or
+    median) is taken over the fine-tuning seeds of a pre-training."""
+
+    def __init__(
+        self,
+        numbers: Mapping[Model, Mapping[str, Numbers]],
+        center: Callable[..., float] = fmean,
+    ) -> None:
+        self._numbers = numbers
+        self._center = center
+
+    def run_by_run(self, model: Model, *quantities: str) -> pd.Series:
+        """The mean of these quantities in each run of a model that has all of them."""
+        means: dict[str, dict[str, float]] = {quantity: {} for quantity in quantities}
+        for run, numbers in self._numbers.get(model, {}).items():
+            for quantity in numbers.keys() & means.keys():
+                means[quantity][run] = self._center(numbers[quantity])
+        return pd.DataFrame(means, dtype=float).sort_index().dropna().mean(axis=1)
+
+    def mean(self, model: Model, *quantities: str) -> Mean | None:
+        """A quantity, or the mean of several, over the runs that have all of them, and its spread:
+        of several quantities, the standard deviation over pre-training seeds; of one, that over all
+        seeds, or for a single number its standard error over tokens, if known. None without such a
+        run."""
+        values = self.run_by_run(model, *quantities)
+        if values.empty:
+            return None
+        if len(quantities) > 1:
+            return fmean(values), spread(values)
+        [quantity] = quantities
+        seeds = self._seeds(model, quantity)
+        if len(seeds) > 1:
+            return fmean(values), stdev(seeds)
+        errors = self._seeds(model, HELD_OUT.get(quantity, {}).get("error", ""))
+        return fmean(values), errors[0] if errors else None
+
+    def _seeds(self, model: Model, quantity: str) -> list[float]:
+        """The numbers of all seeds of all runs."""
+        seeds = []
+        for numbers in self._numbers[model].values():
+            seeds += numbers.get(quantity, [])
+        return seeds
+
+    def by_model(self, models: Iterable[Model], quantity: str) -> dict[Model, Mean]:
+        """The mean of a quantity of each of these models that has it."""
+        means = {model: self.mean(model, quantity) for model in models}
+        return {model: mean for model, mean in means.items() if mean}
 
 
 class RunGroup:
@@ -43,14 +103,14 @@ class RunGroup:
         self.finetunings = _compared_finetunings(runs, finetunings)
         tasks = {tuning.task for tuning in self.finetunings}
         self.tasks = [task for task in TASKS if task in tasks] + sorted(tasks.difference(TASKS))
-        in_percent = {tuning.task for tuning in self.finetunings if tuning.in_percent}
+        in_percent = {tuning.task for tuning in self.finetunings if tuning.scores.in_percent}
         self.percent_tasks = [task for task in self.tasks if task in in_percent]
         self.numbers: dict[Model, dict[str, Numbers]] = {model: {} for model in self.models}
         for run in runs:
             numbers = dict(run.numbers)
             for tuning in self.finetunings:
                 if tuning.pretraining == run.id:
-                    numbers |= tuning.numbers
+                    numbers |= tuning.scores.numbers
             self.numbers[run.model][run.id] = numbers
         self.means = Means(self.numbers)
         self.base_ratio = _base_ratio(self.models)
@@ -167,7 +227,7 @@ def _members(
     for run in similar:
         model = run.model
         if model.method == "mlm" and model.r == 1 and run.steps == plus_updates.get(model.p):
-            run = run.as_model(model._replace(method="mlm-plus-plus"))
+            run = replace(run, model=model._replace(method="mlm-plus-plus"))
         elif run.steps != steps or (model.r > 1 and run.id in grouped):
             continue
         by_seed.setdefault((run.model, run.seed), run)
@@ -208,8 +268,7 @@ def _label(runs: Sequence[Pretraining]) -> str:
     millions = sorted({f"{run.parameters / 1e6:.1f}" for run in runs}, key=float)
     sizes = millions if len(millions) == 1 else [millions[0], millions[-1]]
     phrases = [
-        run.corpus,
-        run.size,
+        run.corpus_and_size,
         f"{'–'.join(sizes)}M parameters",
         f"{run.steps:,} updates of {run.tokens_per_batch:,} tokens",
     ]

@@ -160,7 +160,8 @@ def _main_section(name: str, groups: Sequence[RunGroup], runs: Runs) -> Section:
 
 def _data_and_rows(runs: Iterable[TaskTraining]) -> set[tuple[str, Any]]:
     """What runs scored, in two ways: their headings with their data, and with the rows of these."""
-    return {(run.heading, scored) for run in runs for scored in (run.data, run.rows_sha256)}
+    rows = [run.scored_rows for run in runs]
+    return {(r.heading, scored) for r in rows for scored in (r.data, r.sha256)}
 
 
 def _missing_tasks(group: RunGroup, tasks: Sequence[str]) -> list[str]:

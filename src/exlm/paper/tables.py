@@ -7,6 +7,7 @@ from statistics import fmean, median
 
 import pandas as pd
 
+from exlm.paper.cost import StepCost
 from exlm.paper.display import (
     ABLATIONS,
     DISPLAY,
@@ -23,11 +24,10 @@ from exlm.paper.display import (
     title,
     wording,
 )
-from exlm.paper.groups import RunGroup
-from exlm.paper.means import Means, spread
+from exlm.paper.groups import Means, RunGroup, spread
 from exlm.paper.page import SPREAD, Table
 from exlm.paper.pretrainings import Pretraining
-from exlm.paper.runs import Runs, StepCost
+from exlm.paper.runs import Runs
 from exlm.paper.task_trainings import TaskTraining
 
 
@@ -108,11 +108,11 @@ def main_table(name: str, groups: Sequence[RunGroup], baselines: Sequence[TaskTr
         for model in main_models(group):
             row = model_row(group, model, main["columns"], means)
             rows.append(row | {"group": f"ours: {group.label}"})
-    for baseline in dict.fromkeys(run.source for run in baselines):
-        runs = {run.task: run for run in baselines if run.source == baseline}.values()
+    for baseline in dict.fromkeys(run.source.title for run in baselines):
+        runs = {run.task: run for run in baselines if run.source.title == baseline}.values()
         # It is trained anew for each task; as one run, it has the mean of all of them.
         as_model = Model(baseline, 1, 0.0)
-        numbers = dict(chain.from_iterable(run.numbers.items() for run in runs))
+        numbers = dict(chain.from_iterable(run.scores.numbers.items() for run in runs))
         means = Means({as_model: {baseline: numbers}}, center)
         row = {
             "group": "ours: baselines on the same data",
@@ -216,18 +216,18 @@ def ranking_table(runs: Runs) -> Table:
     rows: list[Row] = []
     for heading, same_rows in _by_heading([*runs.finetunings, *runs.baselines]):
         differs = pd.DataFrame([run.options for run in same_rows]).nunique() > 1
-        for run in sorted(same_rows, key=lambda run: -run.goodness):
+        for run in sorted(same_rows, key=lambda run: -run.scores.goodness):
             options = [name for name, value in run.options.items() if value and differs[name]]
             row = {
                 "group": heading,
-                "digits": run.digits,
-                "model": run.source,
+                "digits": run.scores.digits,
+                "model": run.source.title,
                 "settings": ", ".join(f"{name} = {run.options[name]}" for name in options),
-                "score": run.mean,
-                "score" + SPREAD: spread(run.scores),
-                "interval": run.interval,
-                "rows": run.rows,
-                "seeds": len(run.scores),
+                "score": run.scores.mean,
+                "score" + SPREAD: spread(run.scores.values),
+                "interval": run.scores.interval,
+                "rows": run.scored_rows.in_words,
+                "seeds": len(run.scores.values),
                 "runs": run.id,
             }
             rows.append(row)
@@ -238,15 +238,16 @@ def _by_heading(scored: Sequence[TaskTraining]) -> list[tuple[str, list[TaskTrai
     """The runs that scored the same rows, by a heading that says what these are."""
     if not scored:
         return []
-    heading = pd.Series([run.heading for run in scored])
-    rows_sha256 = pd.Series([run.rows_sha256 for run in scored])
-    rows_scored = pd.Series([run.rows_scored for run in scored])
-    data = pd.Series([" ".join(checksum[:8] for checksum in run.data) for run in scored])
+    all_rows = [run.scored_rows for run in scored]
+    heading = pd.Series([rows.heading for rows in all_rows])
+    rows_sha256 = pd.Series([rows.sha256 for rows in all_rows])
+    count = pd.Series([rows.count for rows in all_rows])
+    data = pd.Series([" ".join(checksum[:8] for checksum in rows.data) for rows in all_rows])
     # Files with other rows elsewhere are compared, too, if the same rows were scored.
     data = data.groupby([heading, rows_sha256]).transform("min")
     data = ", data " + data + " (not compared with other files or formats)"
     # Where other data or other rows were scored under a heading, it names these, too.
-    for ending in (data, ", rows scored: " + rows_scored):
+    for ending in (data, ", rows scored: " + count):
         is_ambiguous = ending.groupby(heading).transform("nunique") > 1
         heading += ending.where(is_ambiguous, "")
     by_heading = sorted(heading.groupby(heading).indices.items())
@@ -273,15 +274,15 @@ def runs_table(groups: Sequence[RunGroup], runs: Runs) -> Table:
                 rows.setdefault(tuning.id, _run_row(group.label, "fine-tuning", what, tuning))
     for tuning in sorted(runs.finetunings, key=lambda tuning: tuning.pretraining not in rows):
         heading = "other fine-tunings: of other models or of random weights"
-        source = tuning.source
+        source = tuning.source.title
         if tuning.pretraining in rows:
             heading = "other fine-tunings of these models: other labels or rows, or rarer settings"
             source = tuning.pretraining
         what = f"{title(tuning.task)} from {source}"
         row = _run_row(heading if groups else "fine-tunings", "fine-tuning", what, tuning)
         rows.setdefault(tuning.id, row)
-    for baseline in sorted(runs.baselines, key=lambda run: (run.source, run.task)):
-        what = f"{title(baseline.task)}, {baseline.source}"
+    for baseline in sorted(runs.baselines, key=lambda run: (run.source.title, run.task)):
+        what = f"{title(baseline.task)}, {baseline.source.title}"
         rows.setdefault(baseline.id, _run_row("baselines", "baseline", what, baseline))
     return as_table("runs", list(rows.values()))
 
