@@ -172,12 +172,11 @@ def resident_memory(name: str) -> int:
 
 @dataclass(frozen=True)
 class StepCost:
-    """What a step of ExLM and of the MLM costs, as `measure_cost` wrote it in a `study`: `ratio`,
-    how many times the cost of the MLM that of ExLM is, and the `rows` of the table of costs."""
+    """What a step of ExLM and of the MLM costs, as `measure_cost` wrote it."""
 
-    study: Path
-    ratio: float
-    rows: list[Row]
+    study: Path  # the directory
+    ratio: float  # how many times the cost of the MLM that of ExLM is
+    rows: list[Row]  # of the table of costs
 
 
 def read_step_cost(study: Path, content: dict[str, Any]) -> StepCost:

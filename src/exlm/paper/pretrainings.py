@@ -29,51 +29,31 @@ USUAL_VALUES: Json = {
 
 @dataclass(frozen=True, kw_only=True)
 class FinishedRun:
-    """What the report knows of any run.
+    """What the report knows of any run."""
 
-    Attributes:
-        id: the first digits of the hash of its settings and seeds.
-        path: its directory.
-        device: the GPU or processor, in words.
-        seeds: of a pre-training one.
-        hours: of all seeds; "" if they are not recorded."""
-
-    id: str
-    path: Path
-    device: str
-    seeds: list[int]
-    hours: float | str
+    id: str  # the first digits of the hash of its settings and seeds
+    path: Path  # its directory
+    device: str  # the GPU or processor, in words
+    seeds: list[int]  # of a pre-training one
+    hours: float | str  # of all seeds; "" if they are not recorded
 
 
 @dataclass(frozen=True, kw_only=True)
 class Pretraining(FinishedRun):
-    """A pre-trained model.
-
-    Attributes:
-        first_path: its directory when it was written.
-        steps: the number of updates.
-        corpus_and_size: of the data and the encoder, in words.
-        parameters: how many the model has.
-        tokens_per_batch: how many tokens an update reads.
-        model: which of the models that the experiments compare it is.
-        settings: the settings that comparable runs share, with their values in JSON.
-        exlm_only: those that it uses and an MLM may lack, with their values.
-        numbers: its hours, and its numbers on held-out data.
-        result: the most important of these, in words.
-        weights_sha256: of its weights; None if it is not known."""
+    """A pre-trained model."""
 
     hours: float
-    first_path: Path
-    steps: int
-    corpus_and_size: str
+    first_path: Path  # its directory when it was written
+    model: Model  # which of the models that the experiments compare it is
+    corpus_and_size: str  # the name of the corpus, and the layers, in words
     parameters: int
-    tokens_per_batch: int
-    model: Model
-    settings: frozenset[tuple[str, str]]
-    exlm_only: frozenset[tuple[str, Any]]
-    numbers: Numbers
-    result: str
-    weights_sha256: str | None = None
+    steps: int  # the number of updates
+    tokens_per_batch: int  # how many tokens an update reads
+    settings: frozenset[tuple[str, str]]  # that comparable runs share, with their values in JSON
+    exlm_only: frozenset[tuple[str, Any]]  # that it uses and an MLM may lack, with their values
+    numbers: Numbers  # its hours, and its numbers on held-out data
+    result: str  # the most important of these, in words
+    weights_sha256: str | None = None  # if it is known
 
     @property
     def seed(self) -> int:

@@ -4,28 +4,33 @@ paper's experiments, its tables and figures, beside the paper's numbers.
 1. `find_runs` (runs.py) reads all runs: a `Pretraining` (pretrainings.py) of each pre-trained
    model, and a `TaskTraining` (task_trainings.py) of each fine-tuning or baseline.
 2. `group_runs` (groups.py) puts runs that can be compared into groups. In a group, runs with the
-   same `Model` (display.py) differ in their seeds alone, and `Means` (means.py) has their means.
-3. tables.py makes tables of these, comparisons.py the tables that decide, figures.py figures.
+   same `Model` (display.py) differ in their seeds alone, and `Means` has the means over these.
+3. tables.py makes tables of these, comparisons.py the tables that decide, figures.py figures, and
+   missing.py commands for what is missing.
 4. Here they are put into sections, which `write_report` (page.py) writes."""
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
-from shlex import quote
 from typing import Any
 
 from exlm.errors import InputError
 from exlm.paper import tables
 from exlm.paper.comparisons import claims_table, worth_table
-from exlm.paper.display import MAIN_TABLES, Model, wording
-from exlm.paper.figures import cost_curves, entropy_bars, repeated_figures, sweep_curves
+from exlm.paper.display import MAIN_TABLES, wording
+from exlm.paper.figures import EXPERIMENT_FIGURES, cost_curves
 from exlm.paper.groups import RunGroup, group_runs
+from exlm.paper.missing import (
+    EXPLORE,
+    Missing,
+    analyze_command,
+    finetune_commands,
+    main_table_tasks,
+    missing_models,
+    missing_tasks,
+)
 from exlm.paper.page import Drawing, Section, Table, write_report
 from exlm.paper.runs import DAMAGED, Runs, find_runs
 from exlm.paper.task_trainings import TaskTraining
-
-EXPLORE = (
-    'exlm explore "RUN" "This is [MASK], and I\'m very [MASK] to see this." --output "RUN/case.svg"'
-)
 
 
 def report(runs: list[str], output: str = "report") -> None:
@@ -69,14 +74,14 @@ def report(runs: list[str], output: str = "report") -> None:
 def _sections(runs: Runs, groups: Sequence[RunGroup]) -> list[Section]:
     """The sections of the paper's experiments; those without any run have no blocks."""
     return [
-        _experiment_section("repeated-mlm", groups, repeated_figures),
+        _experiment_section("repeated-mlm", groups),
         _main_section("main-text", groups, runs),
         _main_section("main-molecules", groups, runs),
         _experiment_section("ablations", groups),
-        _experiment_section("sweep", groups, sweep_curves),
-        _experiment_section("entropy", groups, entropy_bars),
+        _experiment_section("sweep", groups),
+        _experiment_section("entropy", groups),
         _section("cases", _cases(groups), EXPLORE),
-        _section("cost", [tables.cost_table(runs.costs)], _analyze("efficiency", groups)),
+        _section("cost", [tables.cost_table(runs.costs)], analyze_command("efficiency", groups)),
     ]
 
 
@@ -97,7 +102,7 @@ def _section(
     name: str,
     blocks: Sequence[Table | Drawing],
     start: str = "",
-    missing: Sequence[tuple[str, str]] = (),
+    missing: Sequence[Missing] = (),
 ) -> Section:
     """A section with its sentences and those blocks that are not empty tables."""
     filled = [block for block in blocks if isinstance(block, Drawing) or block.rows]
@@ -105,56 +110,31 @@ def _section(
     return Section(title, about, start, filled, missing)
 
 
-def _experiment_section(
-    name: str,
-    groups: Sequence[RunGroup],
-    figures_of: Callable[[RunGroup], list[Drawing]] = lambda group: [],
-) -> Section:
-    """Each group's table and figures of an experiment, and commands for the missing runs."""
+def _experiment_section(name: str, groups: Sequence[RunGroup]) -> Section:
+    """Each group's table and figures of an experiment."""
     blocks: list[Table | Drawing] = []
-    missing = []
+    missing: list[Missing] = []
     for group in groups:
-        table, missing_models = tables.experiment_table(name, group)
-        if not table.rows:
-            continue
-        figures = figures_of(group)
-        blocks += [*figures[:1], table, *figures[1:]]
-        if missing_models:
-            models = "; ".join(model.description for model in missing_models)
-            command = f"{_analyze(name, [group])} {_space(name, group, missing_models)}"
-            missing.append((f"{group.label}: {models}", command))
-    return _section(name, blocks, _analyze(name, groups), missing)
-
-
-def _space(experiment: str, group: RunGroup, models: Sequence[Model]) -> str:
-    """The options with which an experiment makes these models, whatever its recipe has."""
-    if experiment == "ablations":
-        return f"--model.num_states {group.base_states} --data.mask_ratio {group.base_ratio}"
-    if experiment == "repeated-mlm":
-        return f"--space.cells '{[[model.p, model.r] for model in models]}'"
-    states = sorted({model.k for model in models if model.k > 1})
-    ratios = sorted({model.p for model in models})
-    return f"--space.states '{states}' --space.sweep_mask_ratios '{ratios}'"
+        table = tables.experiment_table(name, group)
+        if table.rows:
+            figures = EXPERIMENT_FIGURES[name](group)
+            blocks += [*figures[:1], table, *figures[1:]]
+            missing += missing_models(name, group)
+    return _section(name, blocks, analyze_command(name, groups), missing)
 
 
 def _main_section(name: str, groups: Sequence[RunGroup], runs: Runs) -> Section:
     """A main table, of the groups fine-tuned on one of its tasks and baselines on their data."""
-    recipes = MAIN_TABLES[name]["finetune"]
-    tasks = [task for its_tasks in recipes.values() for task in its_tasks]
+    tasks = main_table_tasks(name)
     groups = [group for group in groups if set(tasks) & set(group.tasks)]
-    start = f"exlm pretrain {MAIN_TABLES[name]['pretrain']}\n{_finetune(recipes, tasks)}"
+    start = f"exlm pretrain {MAIN_TABLES[name]['pretrain']}\n{finetune_commands(name, tasks)}"
     if not groups:
         return _section(name, [], start)
     scored = _data_and_rows(run for group in groups for run in group.finetunings)
     of_tasks = [run for run in runs.baselines if run.task in tasks]
     baselines = [run for run in of_tasks if scored & _data_and_rows([run])]
     table = tables.main_table(name, groups, baselines)
-    missing = []
-    for group in groups:
-        missing_tasks = _missing_tasks(group, tasks)
-        if missing_tasks:
-            command = _finetune(recipes, missing_tasks)
-            missing.append((f"{group.label}: {', '.join(missing_tasks)}", command))
+    missing = [entry for group in groups for entry in missing_tasks(name, group)]
     return _section(name, [table], start, missing)
 
 
@@ -162,24 +142,6 @@ def _data_and_rows(runs: Iterable[TaskTraining]) -> set[tuple[str, Any]]:
     """What runs scored, in two ways: their headings with their data, and with the rows of these."""
     rows = [run.scored_rows for run in runs]
     return {(r.heading, scored) for r in rows for scored in (r.data, r.sha256)}
-
-
-def _missing_tasks(group: RunGroup, tasks: Sequence[str]) -> list[str]:
-    """The tasks on which not every run of a main table was fine-tuned."""
-    finetunings = {(run.pretraining, run.task) for run in group.finetunings}
-    ids = [run.id for model in tables.main_models(group) for run in group.runs_of(model)]
-    return [task for task in tasks if any((run_id, task) not in finetunings for run_id in ids)]
-
-
-def _finetune(recipes: dict[str, list[str]], tasks: Sequence[str]) -> str:
-    """A command for each of the recipes that has one of the tasks."""
-    options = "--model RUN --task.dataset TASK --output RUN-finetuned/TASK"
-    lines = []
-    for recipe, its_tasks in recipes.items():
-        names = ", ".join(task for task in its_tasks if task in tasks)
-        if names:
-            lines.append(f"exlm finetune {recipe} {options}  # TASK: {names}")
-    return "\n".join(lines)
 
 
 def _cases(groups: Sequence[RunGroup]) -> list[Drawing]:
@@ -193,11 +155,3 @@ def _cases(groups: Sequence[RunGroup]) -> list[Drawing]:
                 caption = f"{model}, run {run.id} ({group.label})."
                 figures.append(Drawing(f"case-{run.id}", caption, drawing.read_bytes()))
     return figures
-
-
-def _analyze(experiment: str, groups: Sequence[RunGroup]) -> str:
-    """The command of an experiment, with the recipe beside the largest group's runs, if any."""
-    runs = groups[0].runs if groups else []
-    recipes = [run.study / "recipe.yaml" for run in runs if run.study]
-    recipe = next((quote(str(path)) for path in recipes if path.is_file()), "RECIPE")
-    return f"exlm analyze {experiment} {recipe}"

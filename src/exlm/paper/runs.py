@@ -30,21 +30,14 @@ Run = TypeVar("Run", Pretraining, TaskTraining)
 
 @dataclass(frozen=True)
 class Runs:
-    """Everything that was found on disk.
-
-    Attributes:
-        pretrainings: pre-trained models.
-        finetunings: models fine-tuned on a task with several seeds.
-        baselines: baselines trained on a task.
-        costs: measurements of what a step costs.
-        left_out: the files that cannot be used, and the directories of runs that are left out
-            because another run has their settings and seeds; as rows of the table of what is left
-            out."""
+    """Everything that was found on disk."""
 
     pretrainings: list[Pretraining]
     finetunings: list[TaskTraining]
     baselines: list[TaskTraining]
     costs: list[StepCost]
+    # Rows of the table of what is left out: files that cannot be used, and directories of runs
+    # whose settings and seeds another run has.
     left_out: list[Row]
 
 

@@ -13,7 +13,6 @@ from exlm.paper.display import (
     DISPLAY,
     HELD_OUT,
     MAIN_TABLES,
-    METHODS,
     MLMS,
     PAPER_COST,
     PAPER_SCORES,
@@ -127,19 +126,21 @@ def main_table(name: str, groups: Sequence[RunGroup], baselines: Sequence[TaskTr
     return as_table(name, rows, columns, [*scored, *baselines])
 
 
-def experiment_table(name: str, group: RunGroup) -> tuple[Table, list[Model]]:
+def experiment_tasks(name: str, group: RunGroup) -> list[str]:
+    """The tasks of a group that stand in the table of an experiment."""
+    return group.tasks if DISPLAY["experiments"][name]["tasks"] else []
+
+
+def experiment_table(name: str, group: RunGroup) -> Table:
     """The table of an experiment: for each model our tasks and their mean, quantities on held-out
-    data, and what the paper prints. Empty if the group has no runs of the experiment. And the
-    models that still lack a number of ours."""
+    data, and what the paper prints. Empty if the group has no runs of the experiment."""
     experiment = DISPLAY["experiments"][name]
-    tasks = group.tasks if experiment["tasks"] else []
-    means = {title(name): [name] for name in tasks}
+    tasks = experiment_tasks(name, group)
+    means = {title(task): [task] for task in tasks}
     if len(tasks) > 1:
         means["avg."] = group.percent_tasks
-    means |= {title(name): [name] for name in experiment["quantities"]}
-    needed = [title(name) for name in (experiment["quantities"][0], *tasks)]
+    means |= {title(quantity): [quantity] for quantity in experiment["quantities"]}
     rows = []
-    missing = []
     for model in EXPERIMENT_MODELS[name](group):
         row = model_row(group, model, means, group.means)
         printed = PAPER_SCORES.get(model, [])
@@ -148,10 +149,7 @@ def experiment_table(name: str, group: RunGroup) -> tuple[Table, list[Model]]:
             printed = ABLATIONS.get(model.method, [])
         row |= zip(experiment["paper"], chain(printed, repeat(None)), strict=False)
         rows.append(row)
-        is_made = model.method in METHODS  # by `exlm analyze`
-        if is_made and any(row[column] is None for column in needed):
-            missing.append(model)
-    table = as_table(
+    return as_table(
         name,
         rows,
         [*experiment["settings"], *means, *experiment["paper"], "seeds", "runs"],
@@ -160,7 +158,6 @@ def experiment_table(name: str, group: RunGroup) -> tuple[Table, list[Model]]:
         ratio=percent(group.base_ratio),
         states=group.base_states,
     )
-    return table, missing
 
 
 def _ablation_models(group: RunGroup) -> list[Model]:

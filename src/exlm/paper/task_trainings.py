@@ -18,20 +18,13 @@ from exlm.tasks.rows.datasets import GLUE, MOLECULENET, file_task
 
 @dataclass(frozen=True)
 class TaskScores:
-    """The scores of all seeds, in percent if they are shares.
+    """The scores of all seeds, in percent if they are shares."""
 
-    Attributes:
-        metric: the metric that has chosen the hyper-parameters.
-        values: the score of each seed by this metric; of test data if there are any, else of valid.
-        numbers: of these data all metrics, and of other parts `metric`.
-        interval: the bounds of the score, "" where one is not defined or not recorded.
-        in_percent: whether `metric` is a share."""
-
-    metric: str
-    values: list[float]
-    numbers: Numbers
-    interval: str
-    in_percent: bool
+    metric: str  # the metric that has chosen the hyper-parameters
+    values: list[float]  # by this metric, of test data if there are any, else of valid
+    numbers: Numbers  # by all metrics, of these data; by `metric`, of other parts
+    interval: str  # the bounds of the score, "" where one is not defined or not recorded
+    in_percent: bool  # whether `metric` is a share
 
     @property
     def mean(self) -> float:
@@ -51,66 +44,40 @@ class TaskScores:
 
 @dataclass(frozen=True)
 class ScoredRows:
-    """Which rows were scored.
+    """Which rows were scored."""
 
-    Attributes:
-        heading: task, part, metric, and the settings that choose the rows, in words.
-        data: the SHA-256 of the data: one, or of questions one for each part.
-        sha256: that of the rows; of earlier versions that of the data.
-        count: how many they are, for each seed if the seeds scored other rows.
-        in_words: how many they are, and how many of them the training of each seed had."""
-
-    heading: str
-    data: tuple[str, ...]
-    sha256: str
-    count: str
-    in_words: str | int
+    heading: str  # task, part, metric, and the settings that choose the rows, in words
+    data: tuple[str, ...]  # the SHA-256 of the data: one, or of questions one for each part
+    sha256: str  # of the rows; of earlier versions that of the data
+    count: str  # how many they are, for each seed if the seeds scored other rows
+    in_words: str | int  # how many they are, and how many of them the training of each seed had
 
 
 @dataclass(frozen=True)
 class Source:
-    """What was trained: a baseline, or a model.
-
-    Attributes:
-        title: its name in tables.
-        is_baseline: whether it is a baseline.
-        path: the directory of the model; None for random weights.
-        weights_sha256: of the model, if it is known."""
+    """What was trained: a baseline, or a model."""
 
     title: str
     is_baseline: bool
-    path: Path | None
-    weights_sha256: str | None
+    path: Path | None  # the directory of the model; None for random weights
+    weights_sha256: str | None  # of the model, if it is known
 
 
 @dataclass(frozen=True, kw_only=True)
 class TaskTraining(FinishedRun):
-    """A fine-tuning or a baseline with all its seeds.
+    """A fine-tuning or a baseline with all its seeds."""
 
-    Attributes:
-        task: what the report calls its data.
-        source: what was trained on these.
-        scores: how well it did.
-        scored_rows: on which rows.
-        grid_cell: the best hyper-parameters of its grid.
-        options: its settings as text, "" where one is null.
-        comparison: what fine-tunings have in common that are compared, in JSON.
-        departures: how its data differ from the published ones.
-        split, files: how many rows each part has, and the SHA-256 of every file, in words; "" if
-            they are not recorded.
-        pretraining: the id of the pre-training that made its model, if it was found."""
-
-    task: str
+    task: str  # what the report calls its data
     source: Source
     scores: TaskScores
     scored_rows: ScoredRows
-    grid_cell: str
-    options: dict[str, str]
-    comparison: str
-    departures: list[str]
-    split: str
-    files: str
-    pretraining: str | None = None
+    grid_cell: str  # the best hyper-parameters of its grid
+    options: dict[str, str]  # its settings as text, "" where one is null
+    comparison: str  # what fine-tunings have in common that are compared, in JSON
+    departures: list[str]  # how its data differ from the published ones
+    split: str  # how many rows each part has, in words; "" if it is not recorded
+    files: str  # the SHA-256 of every file, in words; "" if they are not recorded
+    pretraining: str | None = None  # the id of the one that made its model, if it was found
 
     @property
     def result(self) -> str:
@@ -127,7 +94,10 @@ def read_task_training(path: Path, content: Json) -> TaskTraining:
     # Earlier versions have only the columns that a user named.
     columns = seed_results[0].get("label_columns") or settings["task"].get("label_columns")
     data_set = file_task(settings["task"]["dataset"], columns)
-    task_settings = _with_label_columns(settings["task"], data_set, columns)
+    task_settings = settings["task"]
+    # The label columns of GLUE differ between its own files and the hub's.
+    if data_set not in GLUE:
+        task_settings = {**task_settings, "label_columns": columns}
     task = f"data set {data_set}" if data_set in DISPLAY["column_names"] else data_set
     part = "test" if "test" in content else "valid"
     scores = _scores(content, task, part, task_settings.get("task_type") == "question_answering")
@@ -241,12 +211,6 @@ def _median(content: Json, entry: str, part: str, name: str) -> float | None:
     """A median over seeds of an entry about a part; earlier versions have no such entries."""
     summary = content.get(entry, {}).get(part, {})
     return summary[name]["median"] if name in summary else None
-
-
-def _with_label_columns(task_settings: Json, task: str, columns: list[str] | None) -> Json:
-    """The settings of a task with its label columns, also if these were found and not named. Those
-    of GLUE stay as they are, as they differ between its own files and the hub's."""
-    return task_settings if task in GLUE else {**task_settings, "label_columns": columns}
 
 
 def _row_settings(task_settings: Json, task: str) -> list[str]:
