@@ -6,7 +6,7 @@ could differ. An ExLM of another size would be in a third group."""
 
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from statistics import fmean, mode, stdev
 
 import pandas as pd
@@ -29,24 +29,20 @@ def spread(values: Iterable[float]) -> float | None:
     return stdev(numbers) if len(numbers) > 1 else None
 
 
+@dataclass(frozen=True)
 class Means:
-    """The means over seeds of `numbers`, by model and the id of the pre-training. `center` (mean or
-    median) is taken over the fine-tuning seeds of a pre-training."""
+    """The means of numbers over seeds."""
 
-    def __init__(
-        self,
-        numbers: Mapping[Model, Mapping[str, Numbers]],
-        center: Callable[..., float] = fmean,
-    ) -> None:
-        self._numbers = numbers
-        self._center = center
+    numbers: Mapping[Model, Mapping[str, Numbers]]  # by model and the id of the pre-training
+    # The mean or the median over the fine-tuning seeds of a pre-training
+    center: Callable[..., float] = fmean
 
     def run_by_run(self, model: Model, *quantities: str) -> pd.Series:
         """The mean of these quantities in each run of a model that has all of them."""
         means: dict[str, dict[str, float]] = {quantity: {} for quantity in quantities}
-        for run, numbers in self._numbers.get(model, {}).items():
+        for run, numbers in self.numbers.get(model, {}).items():
             for quantity in numbers.keys() & means.keys():
-                means[quantity][run] = self._center(numbers[quantity])
+                means[quantity][run] = self.center(numbers[quantity])
         return pd.DataFrame(means, dtype=float).sort_index().dropna().mean(axis=1)
 
     def mean(self, model: Model, *quantities: str) -> Mean | None:
@@ -69,7 +65,7 @@ class Means:
     def _seeds(self, model: Model, quantity: str) -> list[float]:
         """The numbers of all seeds of all runs."""
         seeds = []
-        for numbers in self._numbers[model].values():
+        for numbers in self.numbers[model].values():
             seeds += numbers.get(quantity, [])
         return seeds
 
@@ -80,31 +76,22 @@ class Means:
 
 
 class RunGroup:
-    """Runs that can be compared: they differ only in what the experiments vary.
-
-    Attributes:
-        label: what they have in common, as a phrase.
-        runs: the pre-trainings, in the order of the tables, one for each model and seed.
-        models: what these are.
-        finetunings: their fine-tunings that are compared, one for each run and task.
-        tasks: the tasks of these: first the paper's, in its order, then all others.
-        percent_tasks: those of them that are scored in percent.
-        numbers: all numbers, by model and the id of its pre-training.
-        means: the means of these over seeds.
-        base_ratio: the mask ratio p of the ablations.
-        base_states: the k of the ablations."""
+    """Runs that can be compared: they differ only in what the experiments vary."""
 
     def __init__(
         self, label: str, runs: Sequence[Pretraining], finetunings: Iterable[TaskTraining]
     ) -> None:
-        self.label = label
-        self.runs = runs
+        self.label = label  # what they have in common, as a phrase
+        self.runs = runs  # the pre-trainings in the order of tables, one for each model and seed
         self.models = list(dict.fromkeys(run.model for run in runs))
+        # one for each run and task
         self.finetunings = _compared_finetunings(runs, finetunings)
+        # first the paper's tasks, in its order, then all others
         tasks = {tuning.task for tuning in self.finetunings}
         self.tasks = [task for task in TASKS if task in tasks] + sorted(tasks.difference(TASKS))
         in_percent = {tuning.task for tuning in self.finetunings if tuning.scores.in_percent}
         self.percent_tasks = [task for task in self.tasks if task in in_percent]
+        # by model and the id of its pre-training
         self.numbers: dict[Model, dict[str, Numbers]] = {model: {} for model in self.models}
         for run in runs:
             numbers = dict(run.numbers)
@@ -113,6 +100,7 @@ class RunGroup:
                     numbers |= tuning.scores.numbers
             self.numbers[run.model][run.id] = numbers
         self.means = Means(self.numbers)
+        # the p and the k of the ablations
         self.base_ratio = _base_ratio(self.models)
         self.base_states = _base_states(self.models)
 

@@ -6,7 +6,7 @@ paper's experiments, its tables and figures, beside the paper's numbers.
 2. `group_runs` (groups.py) puts runs that can be compared into groups. In a group, runs with the
    same `Model` (display.py) differ in their seeds alone, and `Means` has the means over these.
 3. tables.py makes tables of these, comparisons.py the tables that decide, figures.py figures, and
-   missing.py commands for what is missing.
+   commands.py commands for what is missing.
 4. Here they are put into sections, which `write_report` (page.py) writes."""
 
 from collections.abc import Iterable, Sequence
@@ -14,20 +14,11 @@ from pathlib import Path
 from typing import Any
 
 from exlm.errors import InputError
-from exlm.paper import tables
+from exlm.paper import commands, tables
 from exlm.paper.comparisons import claims_table, worth_table
 from exlm.paper.display import MAIN_TABLES, wording
 from exlm.paper.figures import EXPERIMENT_FIGURES, cost_curves
 from exlm.paper.groups import RunGroup, group_runs
-from exlm.paper.missing import (
-    EXPLORE,
-    Missing,
-    analyze_command,
-    finetune_commands,
-    main_table_tasks,
-    missing_models,
-    missing_tasks,
-)
 from exlm.paper.page import Drawing, Section, Table, write_report
 from exlm.paper.runs import DAMAGED, Runs, find_runs
 from exlm.paper.task_trainings import TaskTraining
@@ -54,14 +45,14 @@ def report(runs: list[str], output: str = "report") -> None:
     if any(section.blocks for section in experiments):
         title, lead = wording("page", "experiments")
         not_run = [(section.title, section.start) for section in experiments if not section.blocks]
-        commands = _section("not-run", [], missing=not_run)
+        others = _section("not-run", [], missing=not_run)
         worth = worth_table(groups)
         curves = [figure for group in groups for figure in cost_curves(group)] if worth.rows else []
         verdicts = [
             _section("worth", [worth, *curves, tables.masks_table(groups)]),
             _section("claims", [claims_table(groups)]),
         ]
-        sections = [mine, *verdicts, *experiments, lists, commands]
+        sections = [mine, *verdicts, *experiments, lists, others]
     else:
         title, lead = wording("page", "mine")
         sections = [mine, lists]
@@ -80,8 +71,8 @@ def _sections(runs: Runs, groups: Sequence[RunGroup]) -> list[Section]:
         _experiment_section("ablations", groups),
         _experiment_section("sweep", groups),
         _experiment_section("entropy", groups),
-        _section("cases", _cases(groups), EXPLORE),
-        _section("cost", [tables.cost_table(runs.costs)], analyze_command("efficiency", groups)),
+        _section("cases", _cases(groups), commands.EXPLORE),
+        _section("cost", [tables.cost_table(runs.costs)], commands.analyze("efficiency", groups)),
     ]
 
 
@@ -102,7 +93,7 @@ def _section(
     name: str,
     blocks: Sequence[Table | Drawing],
     start: str = "",
-    missing: Sequence[Missing] = (),
+    missing: Sequence[tuple[str, str]] = (),
 ) -> Section:
     """A section with its sentences and those blocks that are not empty tables."""
     filled = [block for block in blocks if isinstance(block, Drawing) or block.rows]
@@ -113,28 +104,28 @@ def _section(
 def _experiment_section(name: str, groups: Sequence[RunGroup]) -> Section:
     """Each group's table and figures of an experiment."""
     blocks: list[Table | Drawing] = []
-    missing: list[Missing] = []
+    missing: list[tuple[str, str]] = []
     for group in groups:
         table = tables.experiment_table(name, group)
         if table.rows:
             figures = EXPERIMENT_FIGURES[name](group)
             blocks += [*figures[:1], table, *figures[1:]]
-            missing += missing_models(name, group)
-    return _section(name, blocks, analyze_command(name, groups), missing)
+            missing += commands.missing_models(name, group)
+    return _section(name, blocks, commands.analyze(name, groups), missing)
 
 
 def _main_section(name: str, groups: Sequence[RunGroup], runs: Runs) -> Section:
     """A main table, of the groups fine-tuned on one of its tasks and baselines on their data."""
-    tasks = main_table_tasks(name)
+    tasks = commands.main_table_tasks(name)
     groups = [group for group in groups if set(tasks) & set(group.tasks)]
-    start = f"exlm pretrain {MAIN_TABLES[name]['pretrain']}\n{finetune_commands(name, tasks)}"
+    start = f"exlm pretrain {MAIN_TABLES[name]['pretrain']}\n{commands.finetune(name, tasks)}"
     if not groups:
         return _section(name, [], start)
     scored = _data_and_rows(run for group in groups for run in group.finetunings)
     of_tasks = [run for run in runs.baselines if run.task in tasks]
     baselines = [run for run in of_tasks if scored & _data_and_rows([run])]
     table = tables.main_table(name, groups, baselines)
-    missing = [entry for group in groups for entry in missing_tasks(name, group)]
+    missing = [entry for group in groups for entry in commands.missing_tasks(name, group)]
     return _section(name, [table], start, missing)
 
 

@@ -13,7 +13,7 @@ EXPLORE = (
 )
 
 
-def analyze_command(experiment: str, groups: Sequence[RunGroup]) -> str:
+def analyze(experiment: str, groups: Sequence[RunGroup]) -> str:
     """The command of an experiment, with the recipe beside the largest group's runs, if any."""
     runs = groups[0].runs if groups else []
     recipes = [run.study / "recipe.yaml" for run in runs if run.study]
@@ -36,7 +36,7 @@ def missing_models(experiment: str, group: RunGroup) -> list[Missing]:
     if not models:
         return []
     names = "; ".join(model.description for model in models)
-    command = f"{analyze_command(experiment, [group])} {_space(experiment, group, models)}"
+    command = f"{analyze(experiment, [group])} {_space(experiment, group, models)}"
     return [(f"{group.label}: {names}", command)]
 
 
@@ -56,7 +56,7 @@ def main_table_tasks(name: str) -> list[str]:
     return [task for tasks in MAIN_TABLES[name]["finetune"].values() for task in tasks]
 
 
-def finetune_commands(name: str, tasks: Sequence[str]) -> str:
+def finetune(name: str, tasks: Sequence[str]) -> str:
     """A command for each recipe of a main table that has one of the tasks."""
     options = "--model RUN --task.dataset TASK --output RUN-finetuned/TASK"
     lines = []
@@ -75,4 +75,4 @@ def missing_tasks(name: str, group: RunGroup) -> list[Missing]:
     for task in main_table_tasks(name):
         if any((run_id, task) not in finetunings for run_id in ids):
             tasks.append(task)
-    return [(f"{group.label}: {', '.join(tasks)}", finetune_commands(name, tasks))] if tasks else []
+    return [(f"{group.label}: {', '.join(tasks)}", finetune(name, tasks))] if tasks else []
