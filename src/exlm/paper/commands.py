@@ -5,7 +5,7 @@ from shlex import quote
 
 from exlm.paper.display import DISPLAY, MAIN_TABLES, METHODS, Model
 from exlm.paper.groups import RunGroup
-from exlm.paper.tables import EXPERIMENT_MODELS, experiment_tasks, main_models
+from exlm.paper.tables import EXPERIMENT_MODELS, main_models
 
 Missing = tuple[str, str]  # in words what is missing, and the command that makes it
 EXPLORE = (
@@ -21,16 +21,15 @@ def analyze(experiment: str, groups: Sequence[RunGroup]) -> str:
     return f"exlm analyze {experiment} {recipe}"
 
 
-def missing_models(experiment: str, group: RunGroup) -> list[Missing]:
+def for_missing_models(experiment: str, group: RunGroup) -> list[Missing]:
     """Those models of an experiment that lack a task, or the first of its quantities on held-out
     data. `exlm analyze` cannot make models of methods that the paper does not have."""
-    quantities = [
-        DISPLAY["experiments"][experiment]["quantities"][0],
-        *experiment_tasks(experiment, group),
-    ]
+    needed = DISPLAY["experiments"][experiment]["quantities"][:1]
+    if DISPLAY["experiments"][experiment]["tasks"]:
+        needed = needed + group.tasks
     models = []
     for model in EXPERIMENT_MODELS[experiment](group):
-        has_all = all(group.means.mean(model, quantity) for quantity in quantities)
+        has_all = all(group.means.mean(model, quantity) for quantity in needed)
         if model.method in METHODS and not has_all:
             models.append(model)
     if not models:
@@ -67,12 +66,14 @@ def finetune(name: str, tasks: Sequence[str]) -> str:
     return "\n".join(lines)
 
 
-def missing_tasks(name: str, group: RunGroup) -> list[Missing]:
+def for_missing_tasks(name: str, group: RunGroup) -> list[Missing]:
     """The tasks of a main table on which not every run of the table was fine-tuned."""
     finetunings = {(run.pretraining, run.task) for run in group.finetunings}
     ids = [run.id for model in main_models(group) for run in group.runs_of(model)]
     tasks = []
     for task in main_table_tasks(name):
-        if any((run_id, task) not in finetunings for run_id in ids):
+        if not finetunings.issuperset((run_id, task) for run_id in ids):
             tasks.append(task)
-    return [(f"{group.label}: {', '.join(tasks)}", finetune(name, tasks))] if tasks else []
+    if not tasks:
+        return []
+    return [(f"{group.label}: {', '.join(tasks)}", finetune(name, tasks))]

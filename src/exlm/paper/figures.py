@@ -4,7 +4,7 @@ plots."""
 import io
 import math
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from itertools import cycle, product
 from statistics import fmean
 
@@ -145,14 +145,6 @@ def cost_curves(group: RunGroup) -> list[Drawing]:
     models = [model for model in group.select("exlm", "mlm", "mlm-plus-plus") if model.p in ratios]
     labels = {model: model.label for model in models}
     return _training_curves("cost-curves", group, labels, ["joint_perplexity"], over_hours=True)
-
-
-EXPERIMENT_FIGURES: dict[str, Callable[[RunGroup], list[Drawing]]] = {
-    "repeated-mlm": repeated_figures,
-    "ablations": lambda group: [],
-    "sweep": sweep_curves,
-    "entropy": entropy_bars,
-}
 
 
 def _training_curves(

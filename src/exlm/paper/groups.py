@@ -85,7 +85,7 @@ class RunGroup:
         self.runs = runs  # the pre-trainings in the order of tables, one for each model and seed
         self.models = list(dict.fromkeys(run.model for run in runs))
         # one for each run and task
-        self.finetunings = _compared_finetunings(runs, finetunings)
+        self.finetunings = _choose_finetunings(runs, finetunings)
         # first the paper's tasks, in its order, then all others
         tasks = {tuning.task for tuning in self.finetunings}
         self.tasks = [task for task in TASKS if task in tasks] + sorted(tasks.difference(TASKS))
@@ -151,7 +151,7 @@ def _base_states(models: Iterable[Model]) -> int:
     return max(states, key=lambda k: (counts[k], k == 4, k), default=4)
 
 
-def _compared_finetunings(
+def _choose_finetunings(
     runs: Iterable[Pretraining], finetunings: Iterable[TaskTraining]
 ) -> list[TaskTraining]:
     """One fine-tuning of each run and task, of those with the task's most frequent settings."""
@@ -173,7 +173,7 @@ def group_runs(all_runs: Runs) -> list[RunGroup]:
     """The groups of all pre-trainings, the largest first. Equal labels get the settings that
     differ; hashes are shortened."""
     runs_by_label = defaultdict(list)
-    for runs in _comparable_runs(all_runs):
+    for runs in _divide_into_groups(all_runs):
         runs_by_label[_label(runs)].append(runs)
     groups = []
     for label, same_label in runs_by_label.items():
@@ -185,7 +185,7 @@ def group_runs(all_runs: Runs) -> list[RunGroup]:
     return sorted(groups, key=lambda group: (-len(group.runs), group.label))
 
 
-def _comparable_runs(all_runs: Runs) -> list[list[Pretraining]]:
+def _divide_into_groups(all_runs: Runs) -> list[list[Pretraining]]:
     """The runs of each group.
 
     Runs of a group have the same settings and updates; only MLM++ has more updates. Of `exlm_only`,
@@ -193,36 +193,43 @@ def _comparable_runs(all_runs: Runs) -> list[list[Pretraining]]:
     repeated tokens, with which no ExLM is compared, are in a single group. If runs of a model
     share a seed, the lowest id is used."""
     runs = sorted(all_runs.pretrainings, key=lambda run: (run.steps, run.seed, run.id))
-    kinds = Counter((run.settings, run.steps, run.exlm_only) for run in runs)
+    # the settings that runs share, and how many runs have them
+    shared_settings = Counter((run.settings, run.steps, run.exlm_only) for run in runs)
     groups: dict[frozenset[str], list[Pretraining]] = {}  # by the ids of their runs
-    for (settings, steps, exlm_only), _ in kinds.most_common():
-        similar_kinds = [other for *shared, other in kinds if shared == [settings, steps]]
-        if any(exlm_only < other for other in similar_kinds):
+    for (settings, steps, exlm_only), _ in shared_settings.most_common():
+        others = [other for *rest, other in shared_settings if rest == [settings, steps]]
+        if any(exlm_only < other for other in others):
             continue  # such as MLMs: they are in the groups of the runs that use more settings
-        similar = [run for run in runs if run.settings == settings and run.exlm_only <= exlm_only]
-        group = _members(similar, steps, all_runs.costs, grouped=set().union(*groups))
+        similar_runs = [
+            run for run in runs if run.settings == settings and run.exlm_only <= exlm_only
+        ]
+        grouped_ids = set[str]().union(*groups)
+        group = _choose_members(similar_runs, steps, all_runs.costs, grouped_ids)
         groups[frozenset(run.id for run in group)] = group
     return [group for ids, group in groups.items() if not any(ids < other for other in groups)]
 
 
-def _members(
-    similar: Sequence[Pretraining], steps: int, costs: Iterable[StepCost], grouped: set[str]
+def _choose_members(
+    similar_runs: Sequence[Pretraining],
+    steps: int,
+    costs: Iterable[StepCost],
+    grouped_ids: set[str],
 ) -> list[Pretraining]:
     """Of similar runs those with so many updates, and MLM++. Runs on repeated tokens are left out
-    if they are `grouped` already."""
-    plus_updates = _plus_updates(similar, steps, costs)
+    if their ids are `grouped_ids`, those of the groups before."""
+    plus_updates = _find_plus_updates(similar_runs, steps, costs)
     by_seed: dict[tuple[Model, int], Pretraining] = {}
-    for run in similar:
+    for run in similar_runs:
         model = run.model
         if model.method == "mlm" and model.r == 1 and run.steps == plus_updates.get(model.p):
             run = replace(run, model=model._replace(method="mlm-plus-plus"))
-        elif run.steps != steps or (model.r > 1 and run.id in grouped):
+        elif run.steps != steps or (model.r > 1 and run.id in grouped_ids):
             continue
         by_seed.setdefault((run.model, run.seed), run)
     return sorted(by_seed.values(), key=lambda run: (run.model.place, run.seed))
 
 
-def _plus_updates(
+def _find_plus_updates(
     runs: Sequence[Pretraining], steps: int, costs: Iterable[StepCost]
 ) -> dict[float, int]:
     """The number of updates of MLM++, by mask ratio. MLM++ is the vanilla MLM with more updates

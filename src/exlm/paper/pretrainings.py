@@ -29,7 +29,7 @@ USUAL_VALUES: Json = {
 
 @dataclass(frozen=True, kw_only=True)
 class FinishedRun:
-    """What the report knows of any run."""
+    """What is known of a run that finished."""
 
     id: str  # the first digits of the hash of its settings and seeds
     path: Path  # its directory
@@ -82,8 +82,8 @@ def read_pretraining(path: Path, content: Json) -> Pretraining | None:
     architecture = ArchitectureConfig(**{name: recipe["model"][name] for name in names})
     size = f"{architecture.num_hidden_layers} layers × {architecture.hidden_size}"
     low, high = share_bounds(data["mask_ratio"])
-    shared = identity.keys() - {*COMPARABLE["exlm_only"], *COMPARABLE["varied"]}
-    settings = {name: json.dumps(identity[name]) for name in shared}
+    shared_names = identity.keys() - {*COMPARABLE["exlm_only"], *COMPARABLE["varied"]}
+    settings = {name: json.dumps(identity[name]) for name in shared_names}
     if low < high:
         # Such runs are compared among themselves, as models with their mean share.
         settings["data.mask_ratio"] = json.dumps((low, high))

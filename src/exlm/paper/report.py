@@ -9,7 +9,7 @@ paper's experiments, its tables and figures, beside the paper's numbers.
    commands.py commands for what is missing.
 4. Here they are put into sections, which `write_report` (page.py) writes."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +17,7 @@ from exlm.errors import InputError
 from exlm.paper import commands, tables
 from exlm.paper.comparisons import claims_table, worth_table
 from exlm.paper.display import MAIN_TABLES, wording
-from exlm.paper.figures import EXPERIMENT_FIGURES, cost_curves
+from exlm.paper.figures import cost_curves, entropy_bars, repeated_figures, sweep_curves
 from exlm.paper.groups import RunGroup, group_runs
 from exlm.paper.page import Drawing, Section, Table, write_report
 from exlm.paper.runs import DAMAGED, Runs, find_runs
@@ -65,12 +65,12 @@ def report(runs: list[str], output: str = "report") -> None:
 def _sections(runs: Runs, groups: Sequence[RunGroup]) -> list[Section]:
     """The sections of the paper's experiments; those without any run have no blocks."""
     return [
-        _experiment_section("repeated-mlm", groups),
+        _experiment_section("repeated-mlm", groups, repeated_figures),
         _main_section("main-text", groups, runs),
         _main_section("main-molecules", groups, runs),
         _experiment_section("ablations", groups),
-        _experiment_section("sweep", groups),
-        _experiment_section("entropy", groups),
+        _experiment_section("sweep", groups, sweep_curves),
+        _experiment_section("entropy", groups, entropy_bars),
         _section("cases", _cases(groups), commands.EXPLORE),
         _section("cost", [tables.cost_table(runs.costs)], commands.analyze("efficiency", groups)),
     ]
@@ -101,16 +101,20 @@ def _section(
     return Section(title, about, start, filled, missing)
 
 
-def _experiment_section(name: str, groups: Sequence[RunGroup]) -> Section:
-    """Each group's table and figures of an experiment."""
+def _experiment_section(
+    name: str,
+    groups: Sequence[RunGroup],
+    draw: Callable[[RunGroup], list[Drawing]] | None = None,
+) -> Section:
+    """Of each group the table of an experiment, behind the first of its figures if it has some."""
     blocks: list[Table | Drawing] = []
     missing: list[tuple[str, str]] = []
     for group in groups:
         table = tables.experiment_table(name, group)
         if table.rows:
-            figures = EXPERIMENT_FIGURES[name](group)
+            figures = draw(group) if draw else []
             blocks += [*figures[:1], table, *figures[1:]]
-            missing += commands.missing_models(name, group)
+            missing += commands.for_missing_models(name, group)
     return _section(name, blocks, commands.analyze(name, groups), missing)
 
 
@@ -119,20 +123,20 @@ def _main_section(name: str, groups: Sequence[RunGroup], runs: Runs) -> Section:
     tasks = commands.main_table_tasks(name)
     groups = [group for group in groups if set(tasks) & set(group.tasks)]
     start = f"exlm pretrain {MAIN_TABLES[name]['pretrain']}\n{commands.finetune(name, tasks)}"
-    if not groups:
-        return _section(name, [], start)
-    scored = _data_and_rows(run for group in groups for run in group.finetunings)
+    rows_of_groups = _data_and_rows(run for group in groups for run in group.finetunings)
     of_tasks = [run for run in runs.baselines if run.task in tasks]
-    baselines = [run for run in of_tasks if scored & _data_and_rows([run])]
-    table = tables.main_table(name, groups, baselines)
-    missing = [entry for group in groups for entry in commands.missing_tasks(name, group)]
-    return _section(name, [table], start, missing)
+    baselines = [run for run in of_tasks if rows_of_groups & _data_and_rows([run])]
+    blocks = [tables.main_table(name, groups, baselines)] if groups else []
+    missing = [entry for group in groups for entry in commands.for_missing_tasks(name, group)]
+    return _section(name, blocks, start, missing)
 
 
 def _data_and_rows(runs: Iterable[TaskTraining]) -> set[tuple[str, Any]]:
     """What runs scored, in two ways: their headings with their data, and with the rows of these."""
-    rows = [run.scored_rows for run in runs]
-    return {(r.heading, scored) for r in rows for scored in (r.data, r.sha256)}
+    scored = set[tuple[str, Any]]()
+    for rows in [run.scored_rows for run in runs]:
+        scored |= {(rows.heading, rows.data), (rows.heading, rows.sha256)}
+    return scored
 
 
 def _cases(groups: Sequence[RunGroup]) -> list[Drawing]:

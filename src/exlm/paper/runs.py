@@ -73,14 +73,14 @@ def find_runs(roots: list[str]) -> Runs:
             f"there is no finished run in {', '.join(roots)} ({len(left_out)} left out); "
             "give outputs of exlm pretrain, finetune or analyze"
         )
-    pretrainings = _without_repeated(pretrainings, left_out)
+    pretrainings = _drop_repetitions(pretrainings, left_out)
     finetunings = []
     baselines = []
-    for training in _without_repeated(task_trainings, left_out):
+    for training in _drop_repetitions(task_trainings, left_out):
         if training.source.is_baseline:
             baselines.append(training)
         else:
-            run_id = _pretraining_of(training.source, pretrainings)
+            run_id = _find_pretraining(training.source, pretrainings)
             finetunings.append(replace(training, pretraining=run_id))
     return Runs(pretrainings, finetunings, baselines, costs, left_out)
 
@@ -108,7 +108,7 @@ def _not_finite(name: str) -> None:
     raise ValueError(f"a number is {name}")
 
 
-def _without_repeated(runs: Sequence[Run], left_out: list[Row]) -> list[Run]:
+def _drop_repetitions(runs: Sequence[Run], left_out: list[Row]) -> list[Run]:
     """The first run of each id. The others are `left_out`."""
     by_id: dict[str, Run] = {}
     for run in runs:
@@ -118,7 +118,7 @@ def _without_repeated(runs: Sequence[Run], left_out: list[Row]) -> list[Run]:
     return list(by_id.values())
 
 
-def _pretraining_of(source: Source, pretrainings: Sequence[Pretraining]) -> str | None:
+def _find_pretraining(source: Source, pretrainings: Sequence[Pretraining]) -> str | None:
     """The id of the pre-training of a fine-tuned model: that with the same weights or, if weights
     are not known, at the same path. None of random weights."""
     if source.path is None:

@@ -34,15 +34,15 @@ def as_table(
     name: str,
     rows: Sequence[Row],
     columns: Sequence[str] = (),
-    scored: Iterable[TaskTraining] = (),
+    trainings: Iterable[TaskTraining] = (),
     **phrases: str | int,
 ) -> Table:
     """A table with its title and caption, in which `phrases` are filled in. The caption names the
-    data of `scored` runs that differ from the published ones. Without `columns`, they are those of
+    data of `trainings` that differ from the published ones. Without `columns`, they are those of
     the first row. Where a row lacks a column, the cell is empty."""
     heading, caption = wording("tables", name, **phrases)
     departures: set[str] = set()
-    for run in scored:
+    for run in trainings:
         departures.update(f"{title(run.task)}: {text}" for text in run.departures)
     if departures:
         caption += f" Not the published data: {'; '.join(sorted(departures))}."
@@ -81,9 +81,9 @@ def mean_entries(model: Model, columns: Mapping[str, Sequence[str]], means: Mean
     return row
 
 
-def _seed_counts(scored: Iterable[TaskTraining]) -> str:
+def _seed_counts(trainings: Iterable[TaskTraining]) -> str:
     """The numbers of fine-tuning seeds, such as `3–5`."""
-    return "–".join(map(str, sorted({len(run.seeds) for run in scored})))
+    return "–".join(map(str, sorted({len(run.seeds) for run in trainings})))
 
 
 def main_models(group: RunGroup) -> list[Model]:
@@ -99,8 +99,11 @@ def main_table(name: str, groups: Sequence[RunGroup], baselines: Sequence[TaskTr
     rows: list[Row] = []
     for source, whose in (("quoted", "other systems"), ("paper", "its own models")):
         for model_name, printed in main[source].items():
-            heading = f"quoted from the paper: {whose}"
-            row = {"group": heading, "source": source, "model": model_name}
+            row = {
+                "group": f"quoted from the paper: {whose}",
+                "source": source,
+                "model": model_name,
+            }
             rows.append(row | dict(zip(main["columns"], printed, strict=True)))
     for group in groups:
         means = Means(group.numbers, center)
@@ -122,20 +125,15 @@ def main_table(name: str, groups: Sequence[RunGroup], baselines: Sequence[TaskTr
         }
         rows.append(row)
     columns = ["model", "updates", *main["columns"], "seeds", "runs"]
-    scored = [run for group in groups for run in group.finetunings]
-    return as_table(name, rows, columns, [*scored, *baselines])
-
-
-def experiment_tasks(name: str, group: RunGroup) -> list[str]:
-    """The tasks of a group that stand in the table of an experiment."""
-    return group.tasks if DISPLAY["experiments"][name]["tasks"] else []
+    trainings = [run for group in groups for run in group.finetunings]
+    return as_table(name, rows, columns, [*trainings, *baselines])
 
 
 def experiment_table(name: str, group: RunGroup) -> Table:
     """The table of an experiment: for each model our tasks and their mean, quantities on held-out
     data, and what the paper prints. Empty if the group has no runs of the experiment."""
     experiment = DISPLAY["experiments"][name]
-    tasks = experiment_tasks(name, group)
+    tasks = group.tasks if experiment["tasks"] else []
     means = {title(task): [task] for task in tasks}
     if len(tasks) > 1:
         means["avg."] = group.percent_tasks
@@ -211,9 +209,9 @@ def masks_table(groups: Sequence[RunGroup]) -> Table:
 def ranking_table(runs: Runs) -> Table:
     """Every fine-tuning and baseline, under the heading of what was scored; the best come first."""
     rows: list[Row] = []
-    for heading, same_rows in _by_heading([*runs.finetunings, *runs.baselines]):
-        differs = pd.DataFrame([run.options for run in same_rows]).nunique() > 1
-        for run in sorted(same_rows, key=lambda run: -run.scores.goodness):
+    for heading, trainings in _by_heading([*runs.finetunings, *runs.baselines]):
+        differs = pd.DataFrame([run.options for run in trainings]).nunique() > 1
+        for run in sorted(trainings, key=lambda run: -run.scores.goodness):
             options = [name for name, value in run.options.items() if value and differs[name]]
             row = {
                 "group": heading,
@@ -231,24 +229,22 @@ def ranking_table(runs: Runs) -> Table:
     return as_table("mine", rows)
 
 
-def _by_heading(scored: Sequence[TaskTraining]) -> list[tuple[str, list[TaskTraining]]]:
+def _by_heading(trainings: Sequence[TaskTraining]) -> list[tuple[str, list[TaskTraining]]]:
     """The runs that scored the same rows, by a heading that says what these are."""
-    if not scored:
+    if not trainings:
         return []
-    all_rows = [run.scored_rows for run in scored]
-    heading = pd.Series([rows.heading for rows in all_rows])
-    rows_sha256 = pd.Series([rows.sha256 for rows in all_rows])
-    count = pd.Series([rows.count for rows in all_rows])
-    data = pd.Series([" ".join(checksum[:8] for checksum in rows.data) for rows in all_rows])
+    frame = pd.DataFrame([vars(run.scored_rows) for run in trainings])
+    heading = frame["heading"]
+    short_sums = frame["data"].map(lambda data: " ".join(checksum[:8] for checksum in data))
     # Files with other rows elsewhere are compared, too, if the same rows were scored.
-    data = data.groupby([heading, rows_sha256]).transform("min")
+    data = short_sums.groupby([heading, frame["sha256"]]).transform("min")
     data = ", data " + data + " (not compared with other files or formats)"
     # Where other data or other rows were scored under a heading, it names these, too.
-    for ending in (data, ", rows scored: " + count):
+    for ending in (data, ", rows scored: " + frame["count"]):
         is_ambiguous = ending.groupby(heading).transform("nunique") > 1
-        heading += ending.where(is_ambiguous, "")
+        heading = heading + ending.where(is_ambiguous, "")
     by_heading = sorted(heading.groupby(heading).indices.items())
-    return [(str(heading), [scored[i] for i in places]) for heading, places in by_heading]
+    return [(str(heading), [trainings[i] for i in places]) for heading, places in by_heading]
 
 
 def cost_table(costs: Iterable[StepCost]) -> Table:
@@ -263,7 +259,6 @@ def runs_table(groups: Sequence[RunGroup], runs: Runs) -> Table:
     for group in groups:
         for run in group.runs:
             row = _run_row(group.label, "pre-training", run.model.label, run)
-            row |= {"p, %": 100 * run.model.p, "r": run.model.r, "updates": run.steps}
             rows.setdefault(run.id, row)
             tunings = [other for other in group.finetunings if other.pretraining == run.id]
             for tuning in sorted(tunings, key=lambda tuning: tuning.task):
@@ -285,9 +280,8 @@ def runs_table(groups: Sequence[RunGroup], runs: Runs) -> Table:
 
 
 def _run_row(group: str, kind: str, what: str, run: Pretraining | TaskTraining) -> Row:
-    """The row of any run; the caller fills in what only a pre-training has."""
-    rows, files = (run.split, run.files) if isinstance(run, TaskTraining) else ("", "")
-    return {
+    """The row of any run."""
+    row = {
         "group": group,
         "run": run.id,
         "kind": kind,
@@ -300,9 +294,12 @@ def _run_row(group: str, kind: str, what: str, run: Pretraining | TaskTraining) 
         "hours": run.hours,
         "device": run.device,
         "directory": str(run.path),
-        "rows": rows,
-        "SHA-256 of the data": files,
+        "rows": "",
+        "SHA-256 of the data": "",
     }
+    if isinstance(run, Pretraining):
+        return row | {"p, %": 100 * run.model.p, "r": run.model.r, "updates": run.steps}
+    return row | {"rows": run.split, "SHA-256 of the data": run.files}
 
 
 def left_out_table(runs: Runs, groups: Sequence[RunGroup]) -> Table:

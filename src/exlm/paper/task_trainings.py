@@ -67,7 +67,7 @@ class Source:
 class TaskTraining(FinishedRun):
     """A fine-tuning or a baseline with all its seeds."""
 
-    task: str  # what the report calls its data
+    task: str  # the name of its data in tables
     source: Source
     scores: TaskScores
     scored_rows: ScoredRows
@@ -100,9 +100,13 @@ def read_task_training(path: Path, content: Json) -> TaskTraining:
         task_settings = {**task_settings, "label_columns": columns}
     task = f"data set {data_set}" if data_set in DISPLAY["column_names"] else data_set
     part = "test" if "test" in content else "valid"
-    scores = _scores(content, task, part, task_settings.get("task_type") == "question_answering")
-    scored_rows = _scored_rows(content, task, part, scores, task_settings)
-    split, files = _data_in_words(seed_results[0])
+    scores = _read_scores(
+        content, task, part, task_settings.get("task_type") == "question_answering"
+    )
+    scored_rows = _read_scored_rows(content, task, part, scores, task_settings)
+    split = seed_results[0].get("split") or {}
+    # Earlier versions have no files.
+    files = seed_results[0].get("file_sha256") or {}
     return TaskTraining(
         id=short_hash([seed_settings, content["seeds"], content["best"]]),
         path=path,
@@ -110,24 +114,29 @@ def read_task_training(path: Path, content: Json) -> TaskTraining:
         seeds=content["seeds"],
         hours=_hours(path / content["best"], seed_results),
         task=task,
-        source=_source(settings),
+        source=_read_source(settings),
         scores=scores,
         scored_rows=scored_rows,
         grid_cell=content["best"] or "one setting",
         options=_options(seed_settings, task_settings),
         comparison=_comparison(content, task_settings, scored_rows.data),
         departures=settings.get("departures") or [],
-        split=split,
-        files=files,
+        split=", ".join(f"{rows} {part}" for part, rows in split.items()),
+        files=", ".join(f"{Path(file).name} {checksum}" for file, checksum in files.items()),
     )
 
 
-def _scores(content: Json, task: str, part: str, is_questions: bool) -> TaskScores:
+def _read_scores(content: Json, task: str, part: str, is_questions: bool) -> TaskScores:
     metric = str(content["metric"])
     factor = _factor(metric, is_questions)
     in_percent = is_questions or factor == 100
     numbers = _numbers(content, task, part, is_questions)
-    interval = _interval(content, part, factor, digits=1 if in_percent else 3)
+    low = _median(content, "interval", part, "low")
+    high = _median(content, "interval", part, "high")
+    interval = ""
+    if low is not None and high is not None:
+        digits = 1 if in_percent else 3
+        interval = f"{factor * low:.{digits}f} to {factor * high:.{digits}f}"
     return TaskScores(metric, numbers.get(task, []), numbers, interval, in_percent)
 
 
@@ -155,14 +164,7 @@ def _factor(metric: str, is_questions: bool) -> float:
     return 100.0 if is_share and not is_questions else 1.0
 
 
-def _interval(content: Json, part: str, factor: float, digits: int) -> str:
-    low, high = (_median(content, "interval", part, name) for name in ("low", "high"))
-    if low is None or high is None:
-        return ""
-    return f"{factor * low:.{digits}f} to {factor * high:.{digits}f}"
-
-
-def _scored_rows(
+def _read_scored_rows(
     content: Json, task: str, part: str, scores: TaskScores, task_settings: Json
 ) -> ScoredRows:
     seed_results = content["runs"]
@@ -197,14 +199,6 @@ def _rows_in_words(content: Json, part: str) -> str | int:
         return int(rows)
     in_training = " to ".join(map(str, sorted({min(counts), max(counts)})))
     return f"{int(rows)}, {in_training} of them in the training"
-
-
-def _data_in_words(seed_result: Json) -> tuple[str, str]:
-    """The rows of every part, and the SHA-256 of every file; earlier versions have no files."""
-    parts = [f"{rows} {part}" for part, rows in (seed_result.get("split") or {}).items()]
-    checksums = (seed_result.get("file_sha256") or {}).items()
-    files = [f"{Path(file).name} {checksum}" for file, checksum in checksums]
-    return ", ".join(parts), ", ".join(files)
 
 
 def _median(content: Json, entry: str, part: str, name: str) -> float | None:
@@ -277,7 +271,7 @@ def _task_options(task_settings: Json) -> Json:
     return {name: value for name, value in task_settings.items() if name not in places}
 
 
-def _source(settings: Json) -> Source:
+def _read_source(settings: Json) -> Source:
     path = None if settings.get("from_scratch") else Path(settings.get("model", ""))
     name = "/".join(Path(settings.get("model", "")).parts[-3:])
     if settings.get("baseline"):
