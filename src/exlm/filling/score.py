@@ -183,15 +183,12 @@ def score_mutants(
             problems[row] = masked_text.problem or ""
     for number, graph in graphs_of_texts(network, tokenizer, masked_texts):
         rows = rows_by_text[number]
-        names_of_rows = []  # the new residues and the old ones
+        token_ids = []  # of the new residues and the old ones
         for row in rows:
             changes = mutants[row].changes
             old = [mutants[row].wild[place] for place in changes]
-            names_of_rows.append([*changes.values(), *old])
-        token_ids = torch.tensor(
-            [tokenizer.convert_tokens_to_ids(names) for names in names_of_rows]
-        )
-        scores[rows] = log_odds(graph, token_ids.unflatten(1, (2, -1)))
+            token_ids.append(tokenizer.convert_tokens_to_ids([*changes.values(), *old]))
+        scores[rows] = log_odds(graph, torch.tensor(token_ids).unflatten(1, (2, -1)))
     return scores, problems
 
 
