@@ -139,7 +139,7 @@ def test_the_rows_that_a_training_had_are_a_range_over_seeds(tmp_path):
         for run, count in zip(result["runs"], (18, 15, 17), strict=True):
             run |= {"in_train": {"test": count}, "in_earlier_training": {"test": None}}
     [tuning] = find_runs([str(tmp_path)]).finetunings
-    assert tuning.rows == "224, 15 to 18 of them in the training"
+    assert tuning.scored_rows.in_words == "224, 15 to 18 of them in the training"
 
 
 def test_fine_tunings_that_differ_in_hyper_parameters_stand_beside_their_baseline(tmp_path):

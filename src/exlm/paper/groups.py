@@ -210,16 +210,13 @@ def _divide_into_groups(all_runs: Runs) -> list[list[Pretraining]]:
 
 
 def _choose_members(
-    similar_runs: Sequence[Pretraining],
-    steps: int,
-    costs: Iterable[StepCost],
-    grouped_ids: set[str],
+    runs: Sequence[Pretraining], steps: int, costs: Iterable[StepCost], grouped_ids: set[str]
 ) -> list[Pretraining]:
-    """Of similar runs those with so many updates, and MLM++. Runs on repeated tokens are left out
-    if their ids are `grouped_ids`, those of the groups before."""
-    plus_updates = _find_plus_updates(similar_runs, steps, costs)
+    """The runs with so many updates, and MLM++. Runs on repeated tokens are left out if their ids
+    are `grouped_ids`, those of the groups before."""
+    plus_updates = _find_plus_updates(runs, steps, costs)
     by_seed: dict[tuple[Model, int], Pretraining] = {}
-    for run in similar_runs:
+    for run in runs:
         model = run.model
         if model.method == "mlm" and model.r == 1 and run.steps == plus_updates.get(model.p):
             run = replace(run, model=model._replace(method="mlm-plus-plus"))

@@ -99,11 +99,8 @@ def main_table(name: str, groups: Sequence[RunGroup], baselines: Sequence[TaskTr
     rows: list[Row] = []
     for source, whose in (("quoted", "other systems"), ("paper", "its own models")):
         for model_name, printed in main[source].items():
-            row = {
-                "group": f"quoted from the paper: {whose}",
-                "source": source,
-                "model": model_name,
-            }
+            heading = f"quoted from the paper: {whose}"
+            row = {"group": heading, "source": source, "model": model_name}
             rows.append(row | dict(zip(main["columns"], printed, strict=True)))
     for group in groups:
         means = Means(group.numbers, center)
