@@ -22,8 +22,8 @@ def analyze(experiment: str, groups: Sequence[RunGroup]) -> str:
 
 
 def for_missing_models(experiment: str, group: RunGroup) -> list[Missing]:
-    """Those models of an experiment that lack a task, or the first of its quantities on held-out
-    data. `exlm analyze` cannot make models of methods that the paper does not have."""
+    """The command for those models of an experiment that lack a task or the first of its quantities
+    on held-out data; [] if none does. It makes no models of methods that the paper lacks."""
     needed = DISPLAY["experiments"][experiment]["quantities"][:1]
     if DISPLAY["experiments"][experiment]["tasks"]:
         needed = needed + group.tasks
@@ -67,7 +67,8 @@ def finetune(name: str, tasks: Sequence[str]) -> str:
 
 
 def for_missing_tasks(name: str, group: RunGroup) -> list[Missing]:
-    """The tasks of a main table on which not every run of the table was fine-tuned."""
+    """The commands for those tasks of a main table on which not every run of the table was
+    fine-tuned; [] if every run was fine-tuned on all of them."""
     finetunings = {(run.pretraining, run.task) for run in group.finetunings}
     ids = [run.id for model in main_models(group) for run in group.runs_of(model)]
     tasks = []

@@ -55,17 +55,17 @@ def find_runs(roots: list[str]) -> Runs:
     costs = []
     left_out: list[Row] = []
     for folder in sorted(folders.values()):
-        pretraining = _parse(folder / RUN_RESULT, partial(read_pretraining, folder), left_out)
+        pretraining = _load(folder / RUN_RESULT, partial(read_pretraining, folder), left_out)
         if pretraining:
-            measured = _parse(folder / MEASUREMENTS, held_out_numbers, left_out) or {}
-            weights = _parse(folder / MANIFEST, weight_hash, left_out)
+            measured = _load(folder / MEASUREMENTS, held_out_numbers, left_out) or {}
+            weights = _load(folder / MANIFEST, weight_hash, left_out)
             numbers = pretraining.numbers | measured
             pretrainings.append(replace(pretraining, numbers=numbers, weights_sha256=weights))
-        task_training = _parse(folder / GRID_RESULTS, partial(read_task_training, folder), left_out)
+        task_training = _load(folder / GRID_RESULTS, partial(read_task_training, folder), left_out)
         # Without labels there is no score.
         if task_training and task_training.task and task_training.scores.values:
             task_trainings.append(task_training)
-        cost = _parse(folder / STEP_COST, partial(read_step_cost, folder), left_out)
+        cost = _load(folder / STEP_COST, partial(read_step_cost, folder), left_out)
         if cost:
             costs.append(cost)
     if not (pretrainings or task_trainings or costs):
@@ -85,7 +85,7 @@ def find_runs(roots: list[str]) -> Runs:
     return Runs(pretrainings, finetunings, baselines, costs, left_out)
 
 
-def _parse(path: Path, parse: Callable[[Json], Content], left_out: list[Row]) -> Content | None:
+def _load(path: Path, parse: Callable[[Json], Content], left_out: list[Row]) -> Content | None:
     """What `parse` makes of the content of a JSON file; None if there is no such file, or if it
     cannot be used, which is then `left_out`."""
     if not path.is_file():
