@@ -7,7 +7,7 @@ import pytest
 
 from exlm.paper.comparisons import decide, weighted_sum
 from exlm.paper.display import CLAIMS, Model
-from exlm.paper.means import Means
+from exlm.paper.groups import Means
 from exlm.paper.report import report
 from tests.paper.fake_runs import finetuning, pretraining
 from tests.paper.reports import only_group, read_csv, report_table

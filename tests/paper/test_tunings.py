@@ -9,7 +9,7 @@ import pytest
 
 from exlm.paper.comparisons import weighted_sum
 from exlm.paper.display import Model
-from exlm.paper.means import Means
+from exlm.paper.groups import Means
 from exlm.paper.report import report
 from exlm.paper.runs import find_runs
 from exlm.paper.tables import runs_table
@@ -54,7 +54,7 @@ def test_a_run_has_a_number_for_each_score_and_seed(tmp_path):
     finetuning(tmp_path, "u", model, "rte", [0.5], baseline="tfidf-lr")
     runs = find_runs([str(tmp_path)])
     for [run], scores in ((runs.finetunings, [60.0, 70.0]), (runs.baselines, [50.0])):
-        assert run.numbers["rte"] == pytest.approx(scores, abs=1e-9)
+        assert run.scores.numbers["rte"] == pytest.approx(scores, abs=1e-9)
     [run] = runs.pretrainings
     assert run.numbers["evaluation/accuracy"] == [25.0]
     assert (run.numbers["entropy/mean"], run.numbers["entropy/stderr"]) == ([3.0], [0.03])
@@ -139,7 +139,7 @@ def test_the_rows_that_a_training_had_are_a_range_over_seeds(tmp_path):
         for run, count in zip(result["runs"], (18, 15, 17), strict=True):
             run |= {"in_train": {"test": count}, "in_earlier_training": {"test": None}}
     [tuning] = find_runs([str(tmp_path)]).finetunings
-    assert tuning.rows == "224, 15 to 18 of them in the training"
+    assert tuning.scored_rows.in_words == "224, 15 to 18 of them in the training"
 
 
 def test_fine_tunings_that_differ_in_hyper_parameters_stand_beside_their_baseline(tmp_path):

@@ -76,23 +76,24 @@ def fill(
             raise InputError(
                 f"{output} has no place for states; write .jsonl, or leave out output to print them"
             )
-    inputs = _read_texts(texts, command)
+    given_texts = _read_texts(texts, command)
     network, tokenizer = load_for_filling(model)
     has_residues = alphabet_name(tokenizer.backend_tokenizer) is not None
     if command.molecules is None:
-        usable_texts = [text.text for text in inputs if text.problem is None]
+        usable_texts = [text.text for text in given_texts if text.problem is None]
         molecules = not has_residues and fills_molecules(network, tokenizer, usable_texts)
         command = replace(command, molecules=molecules)
     _refuse_what_is_not_for_the_texts(command, output, has_residues)
     known_molecules = _read_known(command)
     devices.place_model(network, device)
     if command.has_sites:
-        inputs = [with_template(text, command) for text in inputs]
+        given_texts = [with_template(text, command) for text in given_texts]
     filler = Filler(network, tokenizer, command, command.tokens_per_batch, command.states)
-    results = filler.fill(inputs)
+    results = filler.fill(given_texts)
+    is_quiet = command.file is None
     special_tokens = set(tokenizer.all_special_tokens)
     filled_texts = []
-    for filled in tqdm(results, "fill", len(inputs), unit="line", disable=command.file is None):
+    for filled in tqdm(results, "fill", len(given_texts), unit="line", disable=is_quiet):
         if command.molecules:
             filled = judge(filled, known_molecules)
         filled_texts.append(_select(filled, command, special_tokens))
@@ -131,18 +132,24 @@ def _read_texts(texts: list[str], options: FillCommandOptions) -> list[FilledTex
     ]
 
 
-def with_template(text: FilledText, options: FillCommandOptions) -> FilledText:
-    """The text with the template of its sites, or with the problem that it has."""
-    if text.problem is not None:
-        return text
-    if MASKS.search(text.text):
-        problem = "it has masks, but site, keep or replace say what is free; leave out either"
-        return replace(text, problem=problem)
-    make_template = molecule_template if options.molecules else protein_template
-    try:
-        return replace(text, template=make_template(text.text, options))
-    except InputError as error:
-        return replace(text, problem=str(error))
+def _refuse_what_is_not_for_the_texts(
+    options: FillCommandOptions, output: str | None, has_residues: bool
+) -> None:
+    of_molecules = {
+        "valid_only": options.valid_only,
+        "known": options.known is not None,
+        f"output {output}": output is not None and output.endswith(FOR_MOLECULES),
+    }
+    for name, is_given in of_molecules.items():
+        if is_given and not options.molecules:
+            raise InputError(
+                f"{name} is for molecules; leave it out, or set molecules to true for SMILES"
+            )
+    if options.has_sites and not (options.molecules or has_residues):
+        raise InputError(
+            "site, keep and replace are for models of molecules and proteins; "
+            "write [MASK] in the texts where something is missing"
+        )
 
 
 def _read_known(options: FillCommandOptions) -> set[str] | None:
@@ -168,24 +175,18 @@ def _read_known(options: FillCommandOptions) -> set[str] | None:
     return canonical | {standardize(text, "parent") for text in salts_and_ions}
 
 
-def _refuse_what_is_not_for_the_texts(
-    options: FillCommandOptions, output: str | None, has_residues: bool
-) -> None:
-    of_molecules = {
-        "valid_only": options.valid_only,
-        "known": options.known is not None,
-        f"output {output}": output is not None and output.endswith(FOR_MOLECULES),
-    }
-    for name, is_given in of_molecules.items():
-        if is_given and not options.molecules:
-            raise InputError(
-                f"{name} is for molecules; leave it out, or set molecules to true for SMILES"
-            )
-    if options.has_sites and not (options.molecules or has_residues):
-        raise InputError(
-            "site, keep and replace are for models of molecules and proteins; "
-            "write [MASK] in the texts where something is missing"
-        )
+def with_template(text: FilledText, options: FillCommandOptions) -> FilledText:
+    """The text with the template of its sites, or with the problem that it has."""
+    if text.problem is not None:
+        return text
+    if MASKS.search(text.text):
+        problem = "it has masks, but site, keep or replace say what is free; leave out either"
+        return replace(text, problem=problem)
+    make_template = molecule_template if options.molecules else protein_template
+    try:
+        return replace(text, template=make_template(text.text, options))
+    except InputError as error:
+        return replace(text, problem=str(error))
 
 
 def _select(

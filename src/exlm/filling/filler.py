@@ -4,7 +4,7 @@ tokens of these become texts."""
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from itertools import accumulate, islice, pairwise
+from itertools import accumulate, chain, islice, pairwise
 from typing import Any
 
 import torch
@@ -60,10 +60,12 @@ class Filler:
 
     def fill(self, texts: Sequence[FilledText]) -> Iterator[FilledText]:
         """Yields each text with its fillings, or with the problem that it has, in order."""
-        filled_choices = self._fill_masks([choice for text in texts for choice in text.choices])
-        for text in texts:
-            choices = list(islice(filled_choices, len(text.choices)))
-            yield choices[0] if text.template is None else _merge(text, text.template, choices)
+        # A text with sites is filled once for each choice of their lengths.
+        choices_of_texts = [text.choices for text in texts]
+        filled_choices = self._fill_masks(list(chain.from_iterable(choices_of_texts)))
+        for text, choices in zip(texts, choices_of_texts, strict=True):
+            filled = list(islice(filled_choices, len(choices)))
+            yield filled[0] if text.template is None else _merge(text, text.template, filled)
 
     def _fill_masks(self, texts: Sequence[FilledText]) -> Iterator[FilledText]:
         """As `fill`, for texts with masks, of which TEXTS are filled at a time."""

@@ -23,7 +23,6 @@ is the same sum, but every later token is as probable as the best token of its s
 token at v then adds the ceiling C_i(v). If the n-th filling is at least as probable as the largest
 bound of all dropped beginnings, the search is *exact*: these are the n best."""
 
-from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
 
@@ -75,31 +74,24 @@ class TokenFillings:
     exact: bool = False  # whether it is proven that no missing filling is more probable
     missing_bound: float = 0.0  # how probable a missing filling can be at most, a logarithm
 
-    def by_mask(self, graph: Graph) -> Iterator[tuple[list[list[int]], float, list[int]]]:
-        """Yields of each filling the tokens of every mask, its log-probability and its path."""
-        masks = range(1, graph.num_masks + 1)
-        for tokens, log_prob, path in zip(self.token_ids, self.log_prob, self.path, strict=True):
-            # A token of a state of BOS or EOS, which may have several, goes to the nearest mask.
-            mask_of_token = graph.target_of_state[path].clamp(masks[0], masks[-1])
-            ids_of_masks = [tokens[mask_of_token == mask].tolist() for mask in masks]
-            yield ids_of_masks, float(log_prob), path.tolist()
-
 
 def restrict(graph: Graph, allowed: Tensor | None, temperature: float) -> Graph:
     """The graph at a temperature, where only `allowed` tokens [V] (bool; None: all) are filled in.
-    Its p(y | m) is p(y | m, all tokens are allowed) of the graph at that temperature: the share of
-    its probability that a state keeps multiplies the links into it."""
+
+    The probability of a filling becomes the conditional one, given that all of its tokens are
+    allowed. For that, each link into a state is multiplied by the probability of all allowed tokens
+    in this state."""
     if allowed is None and temperature == 1.0:
         return graph
     log_probs = (graph.probs.log() / temperature).log_softmax(1)
     if allowed is None:
         return replace(graph, probs=log_probs.exp())
     log_probs = log_probs.masked_fill(~allowed, -torch.inf)
-    log_share = log_probs.logsumexp(1)
-    # a state that keeps nothing is not reached
-    probs = (log_probs - log_share[:, None]).exp().nan_to_num(0.0)
-    log_share[[0, -1]] = 0.0  # BOS and EOS are no tokens of a filling
-    return replace(graph, probs=probs, links=graph.links + log_share)
+    log_allowed = log_probs.logsumexp(1)  # [N] of all allowed tokens together
+    # a state without any allowed token is not reached
+    probs = (log_probs - log_allowed[:, None]).exp().nan_to_num(0.0)
+    log_allowed[[0, -1]] = 0.0  # BOS and EOS are no tokens of a filling
+    return replace(graph, probs=probs, links=graph.links + log_allowed)
 
 
 def with_one_per_mask(graph: Graph) -> Graph:
@@ -111,7 +103,7 @@ def with_one_per_mask(graph: Graph) -> Graph:
 
 
 def kept_share(graph: Graph) -> float:
-    """Which share `with_one_per_mask` keeps of the weight of all paths with as many tokens as
+    """The probability of the paths of `with_one_per_mask`, among all paths with as many tokens as
     masks; `kept` in the output of `exlm fill`."""
     log_kept = log_weight_of_all_paths(with_one_per_mask(graph).links, graph.num_masks)
     log_weight = log_weight_of_all_paths(graph.links, graph.num_masks)
@@ -119,8 +111,8 @@ def kept_share(graph: Graph) -> float:
 
 
 def sum_out(graph: Graph, is_revealed: Tensor) -> Graph:
-    """The graph of those masks of `with_one_per_mask` that `is_revealed` [M] says, with all tokens
-    of the others summed out: a link leads over the states of masks between, which emit nothing."""
+    """The graph of the masks that `is_revealed` [M] says, with all tokens of the other masks summed
+    out: its links lead over the states of these masks. `graph` is one of `with_one_per_mask`."""
     links = graph.links
     target_stays = F.pad(is_revealed, (1, 1), value=True)  # BOS and EOS stay, too
     for target in (~target_stays).nonzero()[:, 0]:

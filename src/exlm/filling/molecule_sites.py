@@ -1,5 +1,12 @@
 """Molecules with sites, as RDKit writes them. A site is one attachment point `[*:1]` of a SMILES,
-or two that are bonded to each other, the ends of a linker."""
+or two that are bonded to each other, the ends of a linker.
+
+| asked for                     | the molecule with sites                                        |
+| ----------------------------- | -------------------------------------------------------------- |
+| fragments, `C[*:1].N[*:1]`    | `join_fragments`: `C[*:1][*:1]N`                               |
+| a group of `CCO`, as `[OH]`   | `find_groups`, and of these `free_groups`: `CC[*:1]`           |
+
+`to_smiles` writes it, and `remove_points` gives what every filled molecule must have."""
 
 import re
 from functools import partial

@@ -56,10 +56,12 @@ class Filling:
 
     @property
     def segments_of_sites(self) -> list[Segment]:
-        """The segments, each with the site that it fills; without sites, masks side by side are
-        one."""
-        are_apart = [bool(text.strip()) for text, _ in self.segments[2:-1:2]]
-        sites = self.site_of_mask or list(accumulate(are_apart, initial=0))
+        """The segments, each with the number of the site that it fills. In a text without sites,
+        masks side by side are one: of `C[MASK][MASK]O[MASK]` the sites are 0, 0 and 1."""
+        # Segments alternate: the text before the first mask, its filling, the text behind it, ...
+        texts_between = [text for text, _ in self.segments[2:-1:2]]
+        has_text = [bool(text.strip()) for text in texts_between]
+        sites = self.site_of_mask or list(accumulate(has_text, initial=0))
         return [(text, None if mask is None else sites[mask]) for text, mask in self.segments]
 
     @property

@@ -89,8 +89,10 @@ def score(
         wild_types = pd.Series([read_wild_type(wild_type)] * len(frame), name="wild_type")
     else:
         wild_types = frame[choose_column(frame.columns, text_column, input)]
-    cells = zip(wild_types, frame[mutations_column], table.problems_of_rows, strict=True)
-    mutants = [_read_mutant(*cells_of_row, first_position) for cells_of_row in cells]
+    rows = zip(wild_types, frame[mutations_column], table.problems_of_rows, strict=True)
+    mutants = [
+        _read_mutant(wild, mutations, problem, first_position) for wild, mutations, problem in rows
+    ]
     _refuse_if_most_do_not_fit(mutants, f"{input}, column {wild_types.name}")
     if all(mutant.problem for mutant in mutants):
         raise InputError(f"{input}: no row can be scored, the first: {mutants[0].problem}")
@@ -181,12 +183,12 @@ def score_mutants(
             problems[row] = masked_text.problem or ""
     for number, graph in graphs_of_texts(network, tokenizer, masked_texts):
         rows = rows_by_text[number]
-        token_ids = []
-        for mutant in [mutants[row] for row in rows]:
-            new = list(mutant.changes.values())
-            old = [mutant.wild[place] for place in mutant.changes]
-            token_ids.append([*map(tokenizer.convert_tokens_to_ids, (new, old))])
-        scores[rows] = log_odds(graph, torch.tensor(token_ids))
+        token_ids = []  # of the new residues and the old ones
+        for row in rows:
+            changes = mutants[row].changes
+            old = [mutants[row].wild[place] for place in changes]
+            token_ids.append(tokenizer.convert_tokens_to_ids([*changes.values(), *old]))
+        scores[rows] = log_odds(graph, torch.tensor(token_ids).unflatten(1, (2, -1)))
     return scores, problems
 
 

@@ -2,7 +2,7 @@
 tokens is said. A template has a text with masks for each choice of the lengths of its sites."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import chain, product
 from math import prod
 
@@ -58,8 +58,7 @@ def protein_template(sequence: str, options: FillCommandOptions) -> Template:
         texts.append(sequence[end : first - 1])
         end = last
     lengths = [[len(residues)] for residues in places]
-    masked_texts, sites_of_masks = _choices([*texts, sequence[end:]], lengths, range(len(places)))
-    return Template(masked_texts, sites_of_masks)
+    return _template([*texts, sequence[end:]], lengths, range(len(places)))
 
 
 def molecule_template(smiles: str, options: FillCommandOptions) -> Template:
@@ -83,8 +82,8 @@ def molecule_template(smiles: str, options: FillCommandOptions) -> Template:
     pieces = SITE.split(to_smiles(with_sites, sampled=options.samples is not None))
     numbers = pieces[1::2]
     lengths = _lengths_of_sites(numbers, options.site or [], lengths_now)
-    masked_texts, sites_of_masks = _choices(pieces[::2], lengths, list(map(int, numbers)))
-    return Template(masked_texts, sites_of_masks, original, core=remove_points(with_sites))
+    template = _template(pieces[::2], lengths, list(map(int, numbers)))
+    return replace(template, original=original, core=remove_points(with_sites))
 
 
 def _lengths_of_sites(
@@ -120,10 +119,11 @@ def _lengths_of_sites(
     return lengths
 
 
-def _choices(
+def _template(
     texts: Sequence[str], lengths_of_sites: Sequence[Sequence[int]], numbers: Sequence[int]
-) -> tuple[list[str], list[list[int]]]:
-    """`masked_texts` and `sites_of_masks` of a template: a site stands between two of the texts."""
+) -> Template:
+    """The template of texts with a site between two of them. Of `CC` and `O`, with a site of one or
+    two tokens, the masked texts are `CC[MASK]O` and `CC[MASK][MASK]O`."""
     masked_texts = []
     sites_of_masks = []
     for lengths in product(*lengths_of_sites):
@@ -131,4 +131,4 @@ def _choices(
         pieces = chain.from_iterable(zip(texts, [*masks, ""], strict=True))
         masked_texts.append("".join(pieces))
         sites_of_masks.append(np.repeat(numbers, lengths).tolist())
-    return masked_texts, sites_of_masks
+    return Template(masked_texts, sites_of_masks)

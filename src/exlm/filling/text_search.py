@@ -141,10 +141,14 @@ def _most_certain_masks(graph: Graph, masks: list[int], passes_left: int) -> Gra
 
 def _continue(beginning: Beginning, graph: Graph, fillings: TokenFillings) -> list[Beginning]:
     """The beginning with each of the fillings of the masks in the graph."""
-    places = graph.places.tolist()
     beginnings = []
-    for ids_of_masks, log_prob, path in fillings.by_mask(graph):
-        filled_in = beginning.ids_of_masks | dict(zip(places, ids_of_masks, strict=True))
-        path_so_far = None if beginning.ids_of_masks else path
-        beginnings.append(Beginning(filled_in, beginning.log_prob + log_prob, path_so_far))
+    log_probs = (beginning.log_prob + fillings.log_prob).tolist()
+    for tokens, log_prob, path in zip(fillings.token_ids, log_probs, fillings.path, strict=True):
+        # A token of a state of BOS or EOS, which may have several, goes to the nearest mask.
+        mask_of_token = graph.target_of_state[path].clamp(1, graph.num_masks)
+        ids_of_masks = dict(beginning.ids_of_masks)
+        for mask, place in enumerate(graph.places.tolist(), 1):
+            ids_of_masks[place] = tokens[mask_of_token == mask].tolist()
+        is_first = not beginning.ids_of_masks
+        beginnings.append(Beginning(ids_of_masks, log_prob, path.tolist() if is_first else None))
     return beginnings

@@ -13,7 +13,7 @@ from typing import Any, Literal, get_args
 from exlm.data.corpus import Corpus
 from exlm.errors import InputError, check_at_least
 from exlm.filling.explore import explore
-from exlm.paper.cost import measure_cost
+from exlm.paper.cost import STEP_COST, measure_cost
 from exlm.paper.jobs import Job, run_jobs
 from exlm.paper.measurements import MEASUREMENTS, measure_run
 from exlm.pretrain.batches import check_positions
@@ -213,7 +213,7 @@ class Study:
 
     def cost_job(self) -> Job:
         """Measures how many times the cost of an update of the MLM one of ExLM costs."""
-        result = Path(self.output) / "efficiency.json"
+        result = Path(self.output) / STEP_COST
         measure = partial(
             measure_cost,
             result,

@@ -7,8 +7,7 @@ from statistics import variance
 from typing import Any
 
 from exlm.paper.display import CLAIMS, DIGITS, DISPLAY, METHODS, MLMS, Model, Row, title
-from exlm.paper.groups import RunGroup
-from exlm.paper.means import Means
+from exlm.paper.groups import Means, RunGroup
 from exlm.paper.page import Table
 from exlm.paper.tables import as_table, mean_entries, model_row
 from exlm.pretrain.run import SMALLEST_TIE

@@ -5,7 +5,7 @@ sets the number of updates of MLM++."""
 import itertools
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any, Literal
@@ -18,7 +18,9 @@ from exlm.data.batching import MaskedBatches
 from exlm.data.corpus import Corpus
 from exlm.model.masked_lm import ExLMForMaskedLM
 from exlm.ops.precision import used_precision
+from exlm.paper.display import METHODS, Row, percent
 from exlm.paper.jobs import in_own_process
+from exlm.paper.pretrainings import device_of
 from exlm.pretrain.batches import complete_batches
 from exlm.pretrain.run import pretraining_loss
 from exlm.pretrain.settings import ArchitectureConfig, DataConfig, PriorSchedule, Recipe
@@ -30,6 +32,7 @@ from exlm.train.loop import LoopConfig
 from exlm.train.optim import build_optimizer
 from exlm.train.update import update
 
+STEP_COST = "efficiency.json"
 Call = Callable[[], object]
 WARM_UP = 3  # pairs of steps that are not timed
 
@@ -165,3 +168,38 @@ def resident_memory(name: str) -> int:
     """Bytes of memory that Linux counts for this process: VmRSS now, VmHWM at most so far."""
     lines = Path("/proc/self/status").read_text().splitlines()
     return next(int(line.split()[1]) * 1024 for line in lines if line.startswith(name))
+
+
+@dataclass(frozen=True)
+class StepCost:
+    """What a step of ExLM and of the MLM costs, as `measure_cost` wrote it."""
+
+    study: Path  # the directory
+    ratio: float  # how many times the cost of the MLM that of ExLM is
+    rows: list[Row]  # of the table of costs
+
+
+def read_step_cost(study: Path, content: dict[str, Any]) -> StepCost:
+    """The cost in a directory whose efficiency.json has this content."""
+    setting = f"p = {percent(content['mask_ratio'])}, {content['pairs']} pairs"
+    layers = content.get("recipe", {}).get("model", {}).get("expanded_layers", "all")
+    ratio = content["ratio"]
+    titles = {"mlm": METHODS["mlm"]}
+    titles["exlm"] = f"ExLM, k = {content['num_states']}, expanded layers: {layers}"
+    ratios = {"mlm": 1.0, "exlm": ratio}
+    quartiles = {"mlm": "", "exlm": "{:.2f}–{:.2f}".format(*content["ratio_quartiles"])}
+    rows: list[Row] = []
+    for name, title in titles.items():
+        step = content["models"][name]
+        row = {
+            "group": f"ours: {study}, {setting}, {device_of(content)}",
+            "model": title,
+            "ms per step": 1000 * step["seconds_per_step"],
+            "tokens per second": round(step["tokens_per_second"]),
+            "memory, GB": step["peak_memory_bytes"] / 1e9,
+            "times MLM": ratios[name],
+            "quartiles": quartiles[name],
+            "clock": content["clock"],
+        }
+        rows.append(row)
+    return StepCost(study, ratio, rows)

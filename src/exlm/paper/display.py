@@ -1,4 +1,4 @@
-"""What the report knows before it reads a run: titles, digits and columns (display.yaml), sentences
+"""What is known before there is any run: titles, digits and columns (display.yaml), sentences
 (texts.yaml), claims (claims.yaml), and the models that the experiments compare, with the paper's
 numbers of them (paper_numbers.yaml).
 

@@ -5,54 +5,102 @@ equal. There are two groups, one for each ExLM. The MLM is in both, since it has
 could differ. An ExLM of another size would be in a third group."""
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Sequence
-from statistics import fmean, mode
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from statistics import fmean, mode, stdev
+
+import pandas as pd
 
 from exlm.paper.analyze import Space
-from exlm.paper.display import METHODS, MLMS, Model
-from exlm.paper.means import Means
+from exlm.paper.cost import StepCost
+from exlm.paper.display import HELD_OUT, METHODS, MLMS, Model
 from exlm.paper.pretrainings import USUAL_VALUES, Numbers, Pretraining
-from exlm.paper.runs import Runs, StepCost
+from exlm.paper.runs import Runs
 from exlm.paper.task_trainings import TaskTraining
 from exlm.tasks.rows.datasets import GLUE, MOLECULENET
 
+Mean = tuple[float, float | None]  # with its spread, if there is one
 TASKS = (*GLUE, "squad2", *MOLECULENET)  # in the paper's order
 
 
-class RunGroup:
-    """Runs that can be compared: they differ only in what the experiments vary.
+def spread(values: Iterable[float]) -> float | None:
+    """The standard deviation; None for a single number."""
+    numbers = list(values)
+    return stdev(numbers) if len(numbers) > 1 else None
 
-    Attributes:
-        label: what they have in common, as a phrase.
-        runs: the pre-trainings, in the order of the tables, one for each model and seed.
-        models: what these are.
-        finetunings: their fine-tunings that are compared, one for each run and task.
-        tasks: the tasks of these: first the paper's, in its order, then all others.
-        percent_tasks: those of them that are scored in percent.
-        numbers: all numbers, by model and the id of its pre-training.
-        means: the means of these over seeds.
-        base_ratio: the mask ratio p of the ablations.
-        base_states: the k of the ablations."""
+
+@dataclass(frozen=True)
+class Means:
+    """The means of numbers over seeds."""
+
+    numbers: Mapping[Model, Mapping[str, Numbers]]  # by model and the id of the pre-training
+    # The mean or the median over the fine-tuning seeds of a pre-training
+    center: Callable[..., float] = fmean
+
+    def run_by_run(self, model: Model, *quantities: str) -> pd.Series:
+        """The mean of these quantities in each run of a model that has all of them."""
+        means: dict[str, dict[str, float]] = {quantity: {} for quantity in quantities}
+        for run, numbers in self.numbers.get(model, {}).items():
+            for quantity in numbers.keys() & means.keys():
+                means[quantity][run] = self.center(numbers[quantity])
+        return pd.DataFrame(means, dtype=float).sort_index().dropna().mean(axis=1)
+
+    def mean(self, model: Model, *quantities: str) -> Mean | None:
+        """A quantity, or the mean of several, over the runs that have all of them, and its spread:
+        of several quantities, the standard deviation over pre-training seeds; of one, that over all
+        seeds, or for a single number its standard error over tokens, if known. None without such a
+        run."""
+        values = self.run_by_run(model, *quantities)
+        if values.empty:
+            return None
+        if len(quantities) > 1:
+            return fmean(values), spread(values)
+        [quantity] = quantities
+        seeds = self._seeds(model, quantity)
+        if len(seeds) > 1:
+            return fmean(values), stdev(seeds)
+        errors = self._seeds(model, HELD_OUT.get(quantity, {}).get("error", ""))
+        return fmean(values), errors[0] if errors else None
+
+    def _seeds(self, model: Model, quantity: str) -> list[float]:
+        """The numbers of all seeds of all runs."""
+        seeds = []
+        for numbers in self.numbers[model].values():
+            seeds += numbers.get(quantity, [])
+        return seeds
+
+    def by_model(self, models: Iterable[Model], quantity: str) -> dict[Model, Mean]:
+        """The mean of a quantity of each of these models that has it."""
+        means = {model: self.mean(model, quantity) for model in models}
+        return {model: mean for model, mean in means.items() if mean}
+
+
+class RunGroup:
+    """Runs that can be compared: they differ only in what the experiments vary."""
 
     def __init__(
         self, label: str, runs: Sequence[Pretraining], finetunings: Iterable[TaskTraining]
     ) -> None:
-        self.label = label
-        self.runs = runs
+        self.label = label  # what they have in common, as a phrase
+        self.runs = runs  # the pre-trainings in the order of tables, one for each model and seed
         self.models = list(dict.fromkeys(run.model for run in runs))
-        self.finetunings = _compared_finetunings(runs, finetunings)
+        # one for each run and task
+        self.finetunings = _choose_finetunings(runs, finetunings)
+        # first the paper's tasks, in its order, then all others
         tasks = {tuning.task for tuning in self.finetunings}
         self.tasks = [task for task in TASKS if task in tasks] + sorted(tasks.difference(TASKS))
-        in_percent = {tuning.task for tuning in self.finetunings if tuning.in_percent}
+        in_percent = {tuning.task for tuning in self.finetunings if tuning.scores.in_percent}
         self.percent_tasks = [task for task in self.tasks if task in in_percent]
+        # by model and the id of its pre-training
         self.numbers: dict[Model, dict[str, Numbers]] = {model: {} for model in self.models}
         for run in runs:
             numbers = dict(run.numbers)
             for tuning in self.finetunings:
                 if tuning.pretraining == run.id:
-                    numbers |= tuning.numbers
+                    numbers |= tuning.scores.numbers
             self.numbers[run.model][run.id] = numbers
         self.means = Means(self.numbers)
+        # the p and the k of the ablations
         self.base_ratio = _base_ratio(self.models)
         self.base_states = _base_states(self.models)
 
@@ -103,7 +151,7 @@ def _base_states(models: Iterable[Model]) -> int:
     return max(states, key=lambda k: (counts[k], k == 4, k), default=4)
 
 
-def _compared_finetunings(
+def _choose_finetunings(
     runs: Iterable[Pretraining], finetunings: Iterable[TaskTraining]
 ) -> list[TaskTraining]:
     """One fine-tuning of each run and task, of those with the task's most frequent settings."""
@@ -125,7 +173,7 @@ def group_runs(all_runs: Runs) -> list[RunGroup]:
     """The groups of all pre-trainings, the largest first. Equal labels get the settings that
     differ; hashes are shortened."""
     runs_by_label = defaultdict(list)
-    for runs in _comparable_runs(all_runs):
+    for runs in _divide_into_groups(all_runs):
         runs_by_label[_label(runs)].append(runs)
     groups = []
     for label, same_label in runs_by_label.items():
@@ -137,7 +185,7 @@ def group_runs(all_runs: Runs) -> list[RunGroup]:
     return sorted(groups, key=lambda group: (-len(group.runs), group.label))
 
 
-def _comparable_runs(all_runs: Runs) -> list[list[Pretraining]]:
+def _divide_into_groups(all_runs: Runs) -> list[list[Pretraining]]:
     """The runs of each group.
 
     Runs of a group have the same settings and updates; only MLM++ has more updates. Of `exlm_only`,
@@ -145,36 +193,40 @@ def _comparable_runs(all_runs: Runs) -> list[list[Pretraining]]:
     repeated tokens, with which no ExLM is compared, are in a single group. If runs of a model
     share a seed, the lowest id is used."""
     runs = sorted(all_runs.pretrainings, key=lambda run: (run.steps, run.seed, run.id))
-    kinds = Counter((run.settings, run.steps, run.exlm_only) for run in runs)
+    # the settings that runs share, and how many runs have them
+    shared_settings = Counter((run.settings, run.steps, run.exlm_only) for run in runs)
     groups: dict[frozenset[str], list[Pretraining]] = {}  # by the ids of their runs
-    for (settings, steps, exlm_only), _ in kinds.most_common():
-        similar_kinds = [other for *shared, other in kinds if shared == [settings, steps]]
-        if any(exlm_only < other for other in similar_kinds):
+    for (settings, steps, exlm_only), _ in shared_settings.most_common():
+        others = [other for *rest, other in shared_settings if rest == [settings, steps]]
+        if any(exlm_only < other for other in others):
             continue  # such as MLMs: they are in the groups of the runs that use more settings
-        similar = [run for run in runs if run.settings == settings and run.exlm_only <= exlm_only]
-        group = _members(similar, steps, all_runs.costs, grouped=set().union(*groups))
+        similar_runs = [
+            run for run in runs if run.settings == settings and run.exlm_only <= exlm_only
+        ]
+        grouped_ids = set[str]().union(*groups)
+        group = _choose_members(similar_runs, steps, all_runs.costs, grouped_ids)
         groups[frozenset(run.id for run in group)] = group
     return [group for ids, group in groups.items() if not any(ids < other for other in groups)]
 
 
-def _members(
-    similar: Sequence[Pretraining], steps: int, costs: Iterable[StepCost], grouped: set[str]
+def _choose_members(
+    runs: Sequence[Pretraining], steps: int, costs: Iterable[StepCost], grouped_ids: set[str]
 ) -> list[Pretraining]:
-    """Of similar runs those with so many updates, and MLM++. Runs on repeated tokens are left out
-    if they are `grouped` already."""
-    plus_updates = _plus_updates(similar, steps, costs)
+    """The runs with so many updates, and MLM++. Runs on repeated tokens are left out if their ids
+    are `grouped_ids`, those of the groups before."""
+    plus_updates = _find_plus_updates(runs, steps, costs)
     by_seed: dict[tuple[Model, int], Pretraining] = {}
-    for run in similar:
+    for run in runs:
         model = run.model
         if model.method == "mlm" and model.r == 1 and run.steps == plus_updates.get(model.p):
-            run = run.as_model(model._replace(method="mlm-plus-plus"))
-        elif run.steps != steps or (model.r > 1 and run.id in grouped):
+            run = replace(run, model=model._replace(method="mlm-plus-plus"))
+        elif run.steps != steps or (model.r > 1 and run.id in grouped_ids):
             continue
         by_seed.setdefault((run.model, run.seed), run)
     return sorted(by_seed.values(), key=lambda run: (run.model.place, run.seed))
 
 
-def _plus_updates(
+def _find_plus_updates(
     runs: Sequence[Pretraining], steps: int, costs: Iterable[StepCost]
 ) -> dict[float, int]:
     """The number of updates of MLM++, by mask ratio. MLM++ is the vanilla MLM with more updates
@@ -208,8 +260,7 @@ def _label(runs: Sequence[Pretraining]) -> str:
     millions = sorted({f"{run.parameters / 1e6:.1f}" for run in runs}, key=float)
     sizes = millions if len(millions) == 1 else [millions[0], millions[-1]]
     phrases = [
-        run.corpus,
-        run.size,
+        run.corpus_and_size,
         f"{'–'.join(sizes)}M parameters",
         f"{run.steps:,} updates of {run.tokens_per_batch:,} tokens",
     ]

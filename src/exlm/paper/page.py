@@ -85,13 +85,12 @@ class Table:
 
 @dataclass
 class Drawing:
-    """A drawing: the contents of its SVG file and, if the report made the plot itself, of its PNG
-    file."""
+    """A drawing with a caption. Its files are called `name`."""
 
     name: str
     caption: str
-    svg: bytes
-    png: bytes | None = None
+    svg: bytes  # the content of the SVG file
+    png: bytes | None = None  # that of the PNG file, if the report made the plot itself
 
     def write(self, directory: Path) -> None:
         for ending, content in (("svg", self.svg), ("png", self.png)):
@@ -102,28 +101,26 @@ class Drawing:
 
 @dataclass(frozen=True)
 class Section:
-    """One experiment: a heading, a sentence, the tables and figures of each group, and commands
-    for missing runs. `start` is the command that begins the experiment. Each entry of `missing`
-    names what is missing and its command."""
+    """One experiment."""
 
     title: str
     about: str
-    start: str = ""
-    blocks: Sequence[Table | Drawing] = ()
-    missing: Sequence[tuple[str, str]] = ()
+    start: str = ""  # the command that begins the experiment
+    blocks: Sequence[Table | Drawing] = ()  # of all groups
+    missing: Sequence[tuple[str, str]] = ()  # what is missing, in words, and the command for it
 
 
 def write_report(directory: Path, title: str, lead: list[str], sections: list[Section]) -> None:
     """Writes report.md, index.html (which contains its figures and styles), and all tables and
-    figures as files. Tables, and drawings, of one name belong to several groups; from the second on
-    their names end in -2, -3 and so on."""
+    figures as files. A name that several groups have ends from the second group on in -2, -3 and so
+    on."""
     counts: Counter[tuple[type, str]] = Counter()
     for section in sections:
         for block in section.blocks:
-            counts[type(block), block.name] += 1
-            count = counts[type(block), block.name]
-            if count > 1:  # of another group
-                block.name = f"{block.name}-{count}"
+            kind_and_name = (type(block), block.name)
+            counts[kind_and_name] += 1
+            if counts[kind_and_name] > 1:
+                block.name += f"-{counts[kind_and_name]}"
             block.write(directory)
     for template, name in (("report.md", "report.md"), ("report.html", "index.html")):
         page = TEMPLATES.get_template(template)

@@ -1,10 +1,9 @@
-"""A finished pre-training, as the report reads it from its files. What earlier versions left out or
-called otherwise is made equal here to what is written now."""
+"""Reads finished pre-trainings. What earlier versions left out or called otherwise is made equal
+here to what is written now."""
 
-import copy
 import hashlib
 import json
-from dataclasses import fields
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
@@ -28,74 +27,90 @@ USUAL_VALUES: Json = {
 }
 
 
-class Pretraining:
-    """A pre-training that finished, from the content of its result.json. KeyError, TypeError or
-    ValueError: the file is damaged; InputError: a setting is unknown.
+@dataclass(frozen=True, kw_only=True)
+class FinishedRun:
+    """What is known of a run that finished."""
 
-    Attributes:
-        id: the first digits of the hash of its identity.
-        path, first_path: its directory, now and when it was written.
-        study: the directory of the analysis that it belongs to, if any.
-        seeds: a list of its `seed`.
-        steps: the number of updates.
-        model: which of the models that the experiments compare it is.
-        settings: the settings that comparable runs share, with their values in JSON.
-        exlm_only: those that it uses and an MLM may lack, with their values.
-        numbers: its hours, and its numbers on held-out data.
-        result: the most important of these, in words.
-        weights: the SHA-256 of its weights, if it is known."""
+    id: str  # the first digits of the hash of its settings and seeds
+    path: Path  # its directory
+    device: str  # the GPU or processor, in words
+    seeds: list[int]  # of a pre-training one
+    hours: float | str  # of all seeds; "" if they are not recorded
 
-    weights: str | None = None
 
-    def __init__(self, path: Path, content: Json) -> None:
-        recipe = content["recipe"]
-        data = recipe["data"]
-        identity = content["identity"]
-        studies = (parent.parent for parent in path.parents if parent.name == "pretrain")
-        self.id = short_hash(identity)
-        self.path = path
-        self.first_path = Path(recipe.get("output", path))
-        self.study = next(studies, None)
-        self.device = device_of(content)
-        self.seed = int(recipe["seed"])
-        self.seeds = [self.seed]
-        self.steps = int(recipe["train"]["steps"])
-        self.hours = float(content["training_seconds"]) / 3600
-        self.corpus = corpus_name(data["corpus"])
-        self.tokens_per_batch = int(data["tokens_per_batch"])
+@dataclass(frozen=True, kw_only=True)
+class Pretraining(FinishedRun):
+    """A pre-trained model."""
 
-        # The model
-        names = {entry.name for entry in fields(ArchitectureConfig)} & recipe["model"].keys()
-        architecture = ArchitectureConfig(**{name: recipe["model"][name] for name in names})
-        low, high = share_bounds(data["mask_ratio"])
-        self.size = f"{architecture.num_hidden_layers} layers × {architecture.hidden_size}"
-        self.parameters = int(content["parameters"])
-        self.model = Model(
+    hours: float
+    first_path: Path  # its directory when it was written
+    model: Model  # which of the models that the experiments compare it is
+    corpus_and_size: str  # the name of the corpus, and the layers, in words
+    parameters: int
+    steps: int  # the number of updates
+    tokens_per_batch: int  # how many tokens an update reads
+    settings: frozenset[tuple[str, str]]  # that comparable runs share, with their values in JSON
+    exlm_only: frozenset[tuple[str, Any]]  # that it uses and an MLM may lack, with their values
+    numbers: Numbers  # its hours, and its numbers on held-out data
+    result: str  # the most important of these, in words
+    weights_sha256: str | None = None  # if it is known
+
+    @property
+    def seed(self) -> int:
+        """Its only seed."""
+        return self.seeds[0]
+
+    @property
+    def study(self) -> Path | None:
+        """The directory of the analysis that it belongs to, if any."""
+        return next(
+            (folder.parent for folder in self.path.parents if folder.name == "pretrain"), None
+        )
+
+
+def read_pretraining(path: Path, content: Json) -> Pretraining | None:
+    """The pre-training in a directory whose result.json has this content; None if that is a seed of
+    a fine-tuning. KeyError, TypeError or ValueError: the file is damaged; InputError: a setting is
+    unknown."""
+    if "scores" in content:
+        return None
+    recipe = content["recipe"]
+    data = recipe["data"]
+    identity = content["identity"]
+    hours = float(content["training_seconds"]) / 3600
+    names = {entry.name for entry in fields(ArchitectureConfig)} & recipe["model"].keys()
+    architecture = ArchitectureConfig(**{name: recipe["model"][name] for name in names})
+    size = f"{architecture.num_hidden_layers} layers × {architecture.hidden_size}"
+    low, high = share_bounds(data["mask_ratio"])
+    shared_names = identity.keys() - {*COMPARABLE["exlm_only"], *COMPARABLE["varied"]}
+    settings = {name: json.dumps(identity[name]) for name in shared_names}
+    if low < high:
+        # Such runs are compared among themselves, as models with their mean share.
+        settings["data.mask_ratio"] = json.dumps((low, high))
+    held_out = held_out_numbers({"evaluation": content["evaluation"]})
+    listed = [name for name in DISPLAY["listed"] if name in held_out]
+    return Pretraining(
+        id=short_hash(identity),
+        path=path,
+        device=device_of(content),
+        seeds=[int(recipe["seed"])],
+        hours=hours,
+        first_path=Path(recipe.get("output", path)),
+        steps=int(recipe["train"]["steps"]),
+        corpus_and_size=f"{corpus_name(data['corpus'])} · {size}",
+        parameters=int(content["parameters"]),
+        tokens_per_batch=int(data["tokens_per_batch"]),
+        model=Model(
             method=method_of(architecture),
             k=architecture.states_per_mask,
             p=(low + high) / 2,
             r=int(data.get("repeat", 1)),
-        )
-
-        # What decides whether runs are compared
-        shared = identity.keys() - {*COMPARABLE["exlm_only"], *COMPARABLE["varied"]}
-        settings = {name: identity[name] for name in shared}
-        if low < high:
-            # Such runs are compared among themselves, as models with their mean share.
-            settings["data.mask_ratio"] = (low, high)
-        self.settings = frozenset((name, json.dumps(value)) for name, value in settings.items())
-        self.exlm_only = _exlm_only(architecture, identity)
-
-        held_out = held_out_numbers(path, {"evaluation": content["evaluation"]})
-        listed = [name for name in DISPLAY["listed"] if name in held_out]
-        self.numbers: Numbers = {"training/hours": [self.hours], **held_out}
-        self.result = ", ".join(f"{title(name)} {held_out[name][0]:.2f}" for name in listed)
-
-    def as_model(self, model: Model) -> "Pretraining":
-        """The same run in a group where it is another model."""
-        run = copy.copy(self)
-        run.model = model
-        return run
+        ),
+        settings=frozenset(settings.items()),
+        exlm_only=_exlm_only(architecture, identity),
+        numbers={"training/hours": [hours], **held_out},
+        result=", ".join(f"{title(name)} {held_out[name][0]:.2f}" for name in listed),
+    )
 
 
 def method_of(architecture: ArchitectureConfig) -> str:
@@ -118,7 +133,7 @@ def _exlm_only(architecture: ArchitectureConfig, identity: Json) -> frozenset[tu
     return frozenset(settings)
 
 
-def held_out_numbers(_: Path, content: Json) -> Numbers:
+def held_out_numbers(content: Json) -> Numbers:
     """The numbers on held-out data that a file has, and the standard errors of these."""
     # Keys are then such as `entropy/mean`.
     by_place = pd.json_normalize(content, sep="/").iloc[0].to_dict()
@@ -133,7 +148,7 @@ def held_out_numbers(_: Path, content: Json) -> Numbers:
     return numbers
 
 
-def weight_hash(_: Path, manifest: Json) -> str | None:
+def weight_hash(manifest: Json) -> str | None:
     """The SHA-256 of the weights, as `exlm.storage.models.weight_hash` computes it."""
     files = sorted(manifest.get("files", {}).items())
     sums = "".join(entry["sha256"] for name, entry in files if name.endswith(".safetensors"))

@@ -4,28 +4,24 @@ paper's experiments, its tables and figures, beside the paper's numbers.
 1. `find_runs` (runs.py) reads all runs: a `Pretraining` (pretrainings.py) of each pre-trained
    model, and a `TaskTraining` (task_trainings.py) of each fine-tuning or baseline.
 2. `group_runs` (groups.py) puts runs that can be compared into groups. In a group, runs with the
-   same `Model` (display.py) differ in their seeds alone, and `Means` (means.py) has their means.
-3. tables.py makes tables of these, comparisons.py the tables that decide, figures.py figures.
+   same `Model` (display.py) differ in their seeds alone, and `Means` has the means over these.
+3. tables.py makes tables of these, comparisons.py the tables that decide, figures.py figures, and
+   commands.py commands for what is missing.
 4. Here they are put into sections, which `write_report` (page.py) writes."""
 
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
-from shlex import quote
 from typing import Any
 
 from exlm.errors import InputError
-from exlm.paper import tables
+from exlm.paper import commands, tables
 from exlm.paper.comparisons import claims_table, worth_table
-from exlm.paper.display import MAIN_TABLES, Model, wording
+from exlm.paper.display import MAIN_TABLES, wording
 from exlm.paper.figures import cost_curves, entropy_bars, repeated_figures, sweep_curves
 from exlm.paper.groups import RunGroup, group_runs
 from exlm.paper.page import Drawing, Section, Table, write_report
 from exlm.paper.runs import DAMAGED, Runs, find_runs
 from exlm.paper.task_trainings import TaskTraining
-
-EXPLORE = (
-    'exlm explore "RUN" "This is [MASK], and I\'m very [MASK] to see this." --output "RUN/case.svg"'
-)
 
 
 def report(runs: list[str], output: str = "report") -> None:
@@ -49,14 +45,14 @@ def report(runs: list[str], output: str = "report") -> None:
     if any(section.blocks for section in experiments):
         title, lead = wording("page", "experiments")
         not_run = [(section.title, section.start) for section in experiments if not section.blocks]
-        commands = _section("not-run", [], missing=not_run)
+        others = _section("not-run", [], missing=not_run)
         worth = worth_table(groups)
         curves = [figure for group in groups for figure in cost_curves(group)] if worth.rows else []
         verdicts = [
             _section("worth", [worth, *curves, tables.masks_table(groups)]),
             _section("claims", [claims_table(groups)]),
         ]
-        sections = [mine, *verdicts, *experiments, lists, commands]
+        sections = [mine, *verdicts, *experiments, lists, others]
     else:
         title, lead = wording("page", "mine")
         sections = [mine, lists]
@@ -75,8 +71,8 @@ def _sections(runs: Runs, groups: Sequence[RunGroup]) -> list[Section]:
         _experiment_section("ablations", groups),
         _experiment_section("sweep", groups, sweep_curves),
         _experiment_section("entropy", groups, entropy_bars),
-        _section("cases", _cases(groups), EXPLORE),
-        _section("cost", [tables.cost_table(runs.costs)], _analyze("efficiency", groups)),
+        _section("cases", _cases(groups), commands.EXPLORE),
+        _section("cost", [tables.cost_table(runs.costs)], commands.analyze("efficiency", groups)),
     ]
 
 
@@ -108,77 +104,39 @@ def _section(
 def _experiment_section(
     name: str,
     groups: Sequence[RunGroup],
-    figures_of: Callable[[RunGroup], list[Drawing]] = lambda group: [],
+    draw: Callable[[RunGroup], list[Drawing]] | None = None,
 ) -> Section:
-    """Each group's table and figures of an experiment, and commands for the missing runs."""
+    """Of each group the table of an experiment, behind the first of its figures if it has some."""
     blocks: list[Table | Drawing] = []
-    missing = []
+    missing: list[tuple[str, str]] = []
     for group in groups:
-        table, missing_models = tables.experiment_table(name, group)
-        if not table.rows:
-            continue
-        figures = figures_of(group)
-        blocks += [*figures[:1], table, *figures[1:]]
-        if missing_models:
-            models = "; ".join(model.description for model in missing_models)
-            command = f"{_analyze(name, [group])} {_space(name, group, missing_models)}"
-            missing.append((f"{group.label}: {models}", command))
-    return _section(name, blocks, _analyze(name, groups), missing)
-
-
-def _space(experiment: str, group: RunGroup, models: Sequence[Model]) -> str:
-    """The options with which an experiment makes these models, whatever its recipe has."""
-    if experiment == "ablations":
-        return f"--model.num_states {group.base_states} --data.mask_ratio {group.base_ratio}"
-    if experiment == "repeated-mlm":
-        return f"--space.cells '{[[model.p, model.r] for model in models]}'"
-    states = sorted({model.k for model in models if model.k > 1})
-    ratios = sorted({model.p for model in models})
-    return f"--space.states '{states}' --space.sweep_mask_ratios '{ratios}'"
+        table = tables.experiment_table(name, group)
+        if table.rows:
+            figures = draw(group) if draw else []
+            blocks += [*figures[:1], table, *figures[1:]]
+            missing += commands.for_missing_models(name, group)
+    return _section(name, blocks, commands.analyze(name, groups), missing)
 
 
 def _main_section(name: str, groups: Sequence[RunGroup], runs: Runs) -> Section:
     """A main table, of the groups fine-tuned on one of its tasks and baselines on their data."""
-    recipes = MAIN_TABLES[name]["finetune"]
-    tasks = [task for its_tasks in recipes.values() for task in its_tasks]
+    tasks = commands.main_table_tasks(name)
     groups = [group for group in groups if set(tasks) & set(group.tasks)]
-    start = f"exlm pretrain {MAIN_TABLES[name]['pretrain']}\n{_finetune(recipes, tasks)}"
-    if not groups:
-        return _section(name, [], start)
-    scored = _data_and_rows(run for group in groups for run in group.finetunings)
+    start = f"exlm pretrain {MAIN_TABLES[name]['pretrain']}\n{commands.finetune(name, tasks)}"
+    rows_of_groups = _data_and_rows(run for group in groups for run in group.finetunings)
     of_tasks = [run for run in runs.baselines if run.task in tasks]
-    baselines = [run for run in of_tasks if scored & _data_and_rows([run])]
-    table = tables.main_table(name, groups, baselines)
-    missing = []
-    for group in groups:
-        missing_tasks = _missing_tasks(group, tasks)
-        if missing_tasks:
-            command = _finetune(recipes, missing_tasks)
-            missing.append((f"{group.label}: {', '.join(missing_tasks)}", command))
-    return _section(name, [table], start, missing)
+    baselines = [run for run in of_tasks if rows_of_groups & _data_and_rows([run])]
+    blocks = [tables.main_table(name, groups, baselines)] if groups else []
+    missing = [entry for group in groups for entry in commands.for_missing_tasks(name, group)]
+    return _section(name, blocks, start, missing)
 
 
 def _data_and_rows(runs: Iterable[TaskTraining]) -> set[tuple[str, Any]]:
     """What runs scored, in two ways: their headings with their data, and with the rows of these."""
-    return {(run.heading, scored) for run in runs for scored in (run.data, run.rows_sha256)}
-
-
-def _missing_tasks(group: RunGroup, tasks: Sequence[str]) -> list[str]:
-    """The tasks on which not every run of a main table was fine-tuned."""
-    finetunings = {(run.pretraining, run.task) for run in group.finetunings}
-    ids = [run.id for model in tables.main_models(group) for run in group.runs_of(model)]
-    return [task for task in tasks if any((run_id, task) not in finetunings for run_id in ids)]
-
-
-def _finetune(recipes: dict[str, list[str]], tasks: Sequence[str]) -> str:
-    """A command for each of the recipes that has one of the tasks."""
-    options = "--model RUN --task.dataset TASK --output RUN-finetuned/TASK"
-    lines = []
-    for recipe, its_tasks in recipes.items():
-        names = ", ".join(task for task in its_tasks if task in tasks)
-        if names:
-            lines.append(f"exlm finetune {recipe} {options}  # TASK: {names}")
-    return "\n".join(lines)
+    scored = set[tuple[str, Any]]()
+    for rows in [run.scored_rows for run in runs]:
+        scored |= {(rows.heading, rows.data), (rows.heading, rows.sha256)}
+    return scored
 
 
 def _cases(groups: Sequence[RunGroup]) -> list[Drawing]:
@@ -192,11 +150,3 @@ def _cases(groups: Sequence[RunGroup]) -> list[Drawing]:
                 caption = f"{model}, run {run.id} ({group.label})."
                 figures.append(Drawing(f"case-{run.id}", caption, drawing.read_bytes()))
     return figures
-
-
-def _analyze(experiment: str, groups: Sequence[RunGroup]) -> str:
-    """The command of an experiment, with the recipe beside the largest group's runs, if any."""
-    runs = groups[0].runs if groups else []
-    recipes = [run.study / "recipe.yaml" for run in runs if run.study]
-    recipe = next((quote(str(path)) for path in recipes if path.is_file()), "RECIPE")
-    return f"exlm analyze {experiment} {recipe}"

@@ -7,12 +7,12 @@ from statistics import fmean, median
 
 import pandas as pd
 
+from exlm.paper.cost import StepCost
 from exlm.paper.display import (
     ABLATIONS,
     DISPLAY,
     HELD_OUT,
     MAIN_TABLES,
-    METHODS,
     MLMS,
     PAPER_COST,
     PAPER_SCORES,
@@ -23,11 +23,10 @@ from exlm.paper.display import (
     title,
     wording,
 )
-from exlm.paper.groups import RunGroup
-from exlm.paper.means import Means, spread
+from exlm.paper.groups import Means, RunGroup, spread
 from exlm.paper.page import SPREAD, Table
 from exlm.paper.pretrainings import Pretraining
-from exlm.paper.runs import Runs, StepCost
+from exlm.paper.runs import Runs
 from exlm.paper.task_trainings import TaskTraining
 
 
@@ -35,15 +34,15 @@ def as_table(
     name: str,
     rows: Sequence[Row],
     columns: Sequence[str] = (),
-    scored: Iterable[TaskTraining] = (),
+    trainings: Iterable[TaskTraining] = (),
     **phrases: str | int,
 ) -> Table:
     """A table with its title and caption, in which `phrases` are filled in. The caption names the
-    data of `scored` runs that differ from the published ones. Without `columns`, they are those of
+    data of `trainings` that differ from the published ones. Without `columns`, they are those of
     the first row. Where a row lacks a column, the cell is empty."""
     heading, caption = wording("tables", name, **phrases)
     departures: set[str] = set()
-    for run in scored:
+    for run in trainings:
         departures.update(f"{title(run.task)}: {text}" for text in run.departures)
     if departures:
         caption += f" Not the published data: {'; '.join(sorted(departures))}."
@@ -82,9 +81,9 @@ def mean_entries(model: Model, columns: Mapping[str, Sequence[str]], means: Mean
     return row
 
 
-def _seed_counts(scored: Iterable[TaskTraining]) -> str:
+def _seed_counts(trainings: Iterable[TaskTraining]) -> str:
     """The numbers of fine-tuning seeds, such as `3–5`."""
-    return "–".join(map(str, sorted({len(run.seeds) for run in scored})))
+    return "–".join(map(str, sorted({len(run.seeds) for run in trainings})))
 
 
 def main_models(group: RunGroup) -> list[Model]:
@@ -108,11 +107,11 @@ def main_table(name: str, groups: Sequence[RunGroup], baselines: Sequence[TaskTr
         for model in main_models(group):
             row = model_row(group, model, main["columns"], means)
             rows.append(row | {"group": f"ours: {group.label}"})
-    for baseline in dict.fromkeys(run.source for run in baselines):
-        runs = {run.task: run for run in baselines if run.source == baseline}.values()
+    for baseline in dict.fromkeys(run.source.title for run in baselines):
+        runs = {run.task: run for run in baselines if run.source.title == baseline}.values()
         # It is trained anew for each task; as one run, it has the mean of all of them.
         as_model = Model(baseline, 1, 0.0)
-        numbers = dict(chain.from_iterable(run.numbers.items() for run in runs))
+        numbers = dict(chain.from_iterable(run.scores.numbers.items() for run in runs))
         means = Means({as_model: {baseline: numbers}}, center)
         row = {
             "group": "ours: baselines on the same data",
@@ -123,23 +122,20 @@ def main_table(name: str, groups: Sequence[RunGroup], baselines: Sequence[TaskTr
         }
         rows.append(row)
     columns = ["model", "updates", *main["columns"], "seeds", "runs"]
-    scored = [run for group in groups for run in group.finetunings]
-    return as_table(name, rows, columns, [*scored, *baselines])
+    trainings = [run for group in groups for run in group.finetunings]
+    return as_table(name, rows, columns, [*trainings, *baselines])
 
 
-def experiment_table(name: str, group: RunGroup) -> tuple[Table, list[Model]]:
+def experiment_table(name: str, group: RunGroup) -> Table:
     """The table of an experiment: for each model our tasks and their mean, quantities on held-out
-    data, and what the paper prints. Empty if the group has no runs of the experiment. And the
-    models that still lack a number of ours."""
+    data, and what the paper prints. Empty if the group has no runs of the experiment."""
     experiment = DISPLAY["experiments"][name]
     tasks = group.tasks if experiment["tasks"] else []
-    means = {title(name): [name] for name in tasks}
+    means = {title(task): [task] for task in tasks}
     if len(tasks) > 1:
         means["avg."] = group.percent_tasks
-    means |= {title(name): [name] for name in experiment["quantities"]}
-    needed = [title(name) for name in (experiment["quantities"][0], *tasks)]
+    means |= {title(quantity): [quantity] for quantity in experiment["quantities"]}
     rows = []
-    missing = []
     for model in EXPERIMENT_MODELS[name](group):
         row = model_row(group, model, means, group.means)
         printed = PAPER_SCORES.get(model, [])
@@ -148,10 +144,7 @@ def experiment_table(name: str, group: RunGroup) -> tuple[Table, list[Model]]:
             printed = ABLATIONS.get(model.method, [])
         row |= zip(experiment["paper"], chain(printed, repeat(None)), strict=False)
         rows.append(row)
-        is_made = model.method in METHODS  # by `exlm analyze`
-        if is_made and any(row[column] is None for column in needed):
-            missing.append(model)
-    table = as_table(
+    return as_table(
         name,
         rows,
         [*experiment["settings"], *means, *experiment["paper"], "seeds", "runs"],
@@ -160,7 +153,6 @@ def experiment_table(name: str, group: RunGroup) -> tuple[Table, list[Model]]:
         ratio=percent(group.base_ratio),
         states=group.base_states,
     )
-    return table, missing
 
 
 def _ablation_models(group: RunGroup) -> list[Model]:
@@ -214,43 +206,42 @@ def masks_table(groups: Sequence[RunGroup]) -> Table:
 def ranking_table(runs: Runs) -> Table:
     """Every fine-tuning and baseline, under the heading of what was scored; the best come first."""
     rows: list[Row] = []
-    for heading, same_rows in _by_heading([*runs.finetunings, *runs.baselines]):
-        differs = pd.DataFrame([run.options for run in same_rows]).nunique() > 1
-        for run in sorted(same_rows, key=lambda run: -run.goodness):
+    for heading, trainings in _by_heading([*runs.finetunings, *runs.baselines]):
+        differs = pd.DataFrame([run.options for run in trainings]).nunique() > 1
+        for run in sorted(trainings, key=lambda run: -run.scores.goodness):
             options = [name for name, value in run.options.items() if value and differs[name]]
             row = {
                 "group": heading,
-                "digits": run.digits,
-                "model": run.source,
+                "digits": run.scores.digits,
+                "model": run.source.title,
                 "settings": ", ".join(f"{name} = {run.options[name]}" for name in options),
-                "score": run.mean,
-                "score" + SPREAD: spread(run.scores),
-                "interval": run.interval,
-                "rows": run.rows,
-                "seeds": len(run.scores),
+                "score": run.scores.mean,
+                "score" + SPREAD: spread(run.scores.values),
+                "interval": run.scores.interval,
+                "rows": run.scored_rows.in_words,
+                "seeds": len(run.scores.values),
                 "runs": run.id,
             }
             rows.append(row)
     return as_table("mine", rows)
 
 
-def _by_heading(scored: Sequence[TaskTraining]) -> list[tuple[str, list[TaskTraining]]]:
+def _by_heading(trainings: Sequence[TaskTraining]) -> list[tuple[str, list[TaskTraining]]]:
     """The runs that scored the same rows, by a heading that says what these are."""
-    if not scored:
+    if not trainings:
         return []
-    heading = pd.Series([run.heading for run in scored])
-    rows_sha256 = pd.Series([run.rows_sha256 for run in scored])
-    rows_scored = pd.Series([run.rows_scored for run in scored])
-    data = pd.Series([" ".join(checksum[:8] for checksum in run.data) for run in scored])
+    frame = pd.DataFrame([vars(run.scored_rows) for run in trainings])
+    heading = frame["heading"]
+    short_sums = frame["data"].map(lambda data: " ".join(checksum[:8] for checksum in data))
     # Files with other rows elsewhere are compared, too, if the same rows were scored.
-    data = data.groupby([heading, rows_sha256]).transform("min")
+    data = short_sums.groupby([heading, frame["sha256"]]).transform("min")
     data = ", data " + data + " (not compared with other files or formats)"
     # Where other data or other rows were scored under a heading, it names these, too.
-    for ending in (data, ", rows scored: " + rows_scored):
+    for ending in (data, ", rows scored: " + frame["count"]):
         is_ambiguous = ending.groupby(heading).transform("nunique") > 1
-        heading += ending.where(is_ambiguous, "")
+        heading = heading + ending.where(is_ambiguous, "")
     by_heading = sorted(heading.groupby(heading).indices.items())
-    return [(str(heading), [scored[i] for i in places]) for heading, places in by_heading]
+    return [(str(heading), [trainings[i] for i in places]) for heading, places in by_heading]
 
 
 def cost_table(costs: Iterable[StepCost]) -> Table:
@@ -265,7 +256,6 @@ def runs_table(groups: Sequence[RunGroup], runs: Runs) -> Table:
     for group in groups:
         for run in group.runs:
             row = _run_row(group.label, "pre-training", run.model.label, run)
-            row |= {"p, %": 100 * run.model.p, "r": run.model.r, "updates": run.steps}
             rows.setdefault(run.id, row)
             tunings = [other for other in group.finetunings if other.pretraining == run.id]
             for tuning in sorted(tunings, key=lambda tuning: tuning.task):
@@ -273,23 +263,22 @@ def runs_table(groups: Sequence[RunGroup], runs: Runs) -> Table:
                 rows.setdefault(tuning.id, _run_row(group.label, "fine-tuning", what, tuning))
     for tuning in sorted(runs.finetunings, key=lambda tuning: tuning.pretraining not in rows):
         heading = "other fine-tunings: of other models or of random weights"
-        source = tuning.source
+        source = tuning.source.title
         if tuning.pretraining in rows:
             heading = "other fine-tunings of these models: other labels or rows, or rarer settings"
             source = tuning.pretraining
         what = f"{title(tuning.task)} from {source}"
         row = _run_row(heading if groups else "fine-tunings", "fine-tuning", what, tuning)
         rows.setdefault(tuning.id, row)
-    for baseline in sorted(runs.baselines, key=lambda run: (run.source, run.task)):
-        what = f"{title(baseline.task)}, {baseline.source}"
+    for baseline in sorted(runs.baselines, key=lambda run: (run.source.title, run.task)):
+        what = f"{title(baseline.task)}, {baseline.source.title}"
         rows.setdefault(baseline.id, _run_row("baselines", "baseline", what, baseline))
     return as_table("runs", list(rows.values()))
 
 
 def _run_row(group: str, kind: str, what: str, run: Pretraining | TaskTraining) -> Row:
-    """The row of any run; the caller fills in what only a pre-training has."""
-    rows, files = (run.split, run.files) if isinstance(run, TaskTraining) else ("", "")
-    return {
+    """The row of any run."""
+    row = {
         "group": group,
         "run": run.id,
         "kind": kind,
@@ -302,9 +291,12 @@ def _run_row(group: str, kind: str, what: str, run: Pretraining | TaskTraining) 
         "hours": run.hours,
         "device": run.device,
         "directory": str(run.path),
-        "rows": rows,
-        "SHA-256 of the data": files,
+        "rows": "",
+        "SHA-256 of the data": "",
     }
+    if isinstance(run, Pretraining):
+        return row | {"p, %": 100 * run.model.p, "r": run.model.r, "updates": run.steps}
+    return row | {"rows": run.split, "SHA-256 of the data": run.files}
 
 
 def left_out_table(runs: Runs, groups: Sequence[RunGroup]) -> Table:

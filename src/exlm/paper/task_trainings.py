@@ -1,116 +1,35 @@
-"""A finished fine-tuning or baseline, as the report reads it from its results.json (`GridResults`
-in exlm/tasks/results.py). What earlier versions left out is made equal here to what is written
+"""Reads finished fine-tunings and baselines: their results.json, a `GridResults`
+(exlm/tasks/results.py). What earlier versions left out is made equal here to what is written
 now."""
 
 import json
 from collections import defaultdict
+from dataclasses import dataclass
 from pathlib import Path
 from statistics import fmean
 
 from exlm.paper.display import COMPARABLE, DISPLAY, title
-from exlm.paper.pretrainings import Json, Numbers, device_of, short_hash
+from exlm.paper.pretrainings import FinishedRun, Json, Numbers, device_of, short_hash
 from exlm.storage.files import read_log
 from exlm.tasks.labels.metrics import Metric
 from exlm.tasks.labels.scores import goodness, known_metrics
 from exlm.tasks.rows.datasets import GLUE, MOLECULENET, file_task
 
 
-class TaskTraining:
-    """A fine-tuning or a baseline with all its seeds. KeyError, TypeError or ValueError: the file
-    is damaged.
+@dataclass(frozen=True)
+class TaskScores:
+    """The scores of all seeds, in percent if they are shares."""
 
-    Attributes:
-        id: the first digits of the hash of its settings and seeds.
-        grid_cell: the best hyper-parameters of its grid.
-        task: what the report calls its data.
-        numbers: of the reported part (test, or else valid) all metrics, of the others its `metric`.
-        scores: those numbers that are called as the task.
-        interval: the bounds of the score, "" where one is not defined or not recorded.
-        rows: how many rows were scored, and how many of them the training of each seed had.
-        departures: how its data differ from the published ones.
-        heading: what was scored: task, part, metric, and the settings that choose the rows.
-        data: the SHA-256 of its data: one, or of questions one for each part.
-        rows_sha256: that of the rows that were scored; of earlier versions that of the data.
-        rows_scored: how many these are, for each seed if the seeds scored other rows.
-        comparison: what fine-tunings have in common that are compared, in JSON.
-        split, files: how many rows each part has, and the SHA-256 of every file, in words; "" if
-            they are not recorded.
-        hours: of all seeds: of training, or of fitting a baseline; "" if they are not recorded.
-        options: its settings as text, "" where one is null.
-        source: the baseline, or the model that it began with, in words.
-        model_path, model_sha256: the directory of that (None: random weights), and its weights.
-        pretraining: the id of the pre-training that made it, if it was found."""
-
-    pretraining: str | None = None
-
-    def __init__(self, path: Path, content: Json, logs: list[list[Json]]) -> None:
-        settings = content["settings"]
-        task_settings = settings["task"]
-        seed_results: list[Json] = content["runs"]
-        seed_settings = seed_results[0]["settings"]
-        self.id = short_hash([seed_settings, content["seeds"], content["best"]])
-        self.path = path
-        self.device = device_of(content)
-        self.seeds: list[int] = content["seeds"]
-        self.grid_cell = content["best"] or "one setting"
-
-        # The task and its scores
-        # Earlier versions have only the columns that a user named.
-        columns = seed_results[0].get("label_columns") or task_settings.get("label_columns")
-        part = "test" if "test" in content else "valid"
-        is_questions = task_settings.get("task_type") == "question_answering"
-        task = file_task(task_settings["dataset"], columns)
-        task_settings = _with_label_columns(task_settings, task, columns)
-        self.task = f"data set {task}" if task in DISPLAY["column_names"] else task
-        self.metric = str(content["metric"])
-        factor = _factor(self.metric, is_questions)
-        self.in_percent = is_questions or factor == 100
-        self.digits = 1 if self.in_percent else 3
-        self.numbers = _numbers(content, self.task, part, is_questions)
-        self.scores = self.numbers.get(self.task, [])
-        self.interval = _interval(content, part, factor, self.digits)
-
-        # The rows that were scored, and what decides whether scores are compared
-        split = task_settings.get("split")
-        self.heading = self._heading(part, split, task_settings)
-        self.rows = _rows_in_words(content, part)
-        self.rows_scored = _rows_scored(seed_results, part, split)
-        self.departures: list[str] = settings.get("departures") or []
-        checksums = settings.get("data_sha256")
-        by_part = checksums if isinstance(checksums, dict) else {"all": checksums}
-        self.data = tuple(checksum or "unknown" for checksum in by_part.values())
-        rows = [seed.get("rows_sha256", {}).get(part) for seed in seed_results]
-        self.rows_sha256 = " ".join(self.data if None in rows else dict.fromkeys(rows))
-        self.split, self.files = _data_in_words(seed_results[0])
-        self.comparison = _comparison(content, task_settings, self.data)
-        self.options = _options(seed_settings, task_settings)
-        self.hours = _hours(seed_results, logs)
-
-        # The model
-        self.is_baseline = bool(settings.get("baseline"))
-        self.source = _source(settings)
-        self.model_path = None if settings.get("from_scratch") else Path(settings.get("model", ""))
-        self.model_sha256: str | None = settings.get("model_sha256")
-
-    def _heading(self, part: str, split: str | None, task_settings: Json) -> str:
-        unit = ", %" if self.in_percent else ""
-        heading = f"{title(self.task)}: {part} {self.metric}{unit}, split {split or 'parts'}"
-        heading = ", ".join([heading, *_row_settings(task_settings, self.task)])
-        if self.metric not in known_metrics():
-            heading += ", in no order (this version does not have the metric)"
-        return heading
-
-    @classmethod
-    def read(cls, path: Path, content: Json) -> "TaskTraining":
-        """The training in a directory whose results.json has this content. It also reads the logs
-        of the seeds there."""
-        seed_dirs = [path / content["best"] / f"seed-{run['seed']}" for run in content["runs"]]
-        return cls(path, content, [read_log(folder / "log.jsonl") for folder in seed_dirs])
+    metric: str  # the metric that has chosen the hyper-parameters
+    values: list[float]  # by this metric, of test data if there are any, else of valid
+    numbers: Numbers  # by all metrics, of these data; by `metric`, of other parts
+    interval: str  # the bounds of the score, "" where one is not defined or not recorded
+    in_percent: bool  # whether `metric` is a share
 
     @property
     def mean(self) -> float:
-        """The mean of its scores."""
-        return fmean(self.scores)
+        """The mean over seeds."""
+        return fmean(self.values)
 
     @property
     def goodness(self) -> float:
@@ -118,9 +37,107 @@ class TaskTraining:
         return goodness(self.mean, self.metric) if self.metric in known_metrics() else 0.0
 
     @property
+    def digits(self) -> int:
+        """How many digits after the decimal point tables show."""
+        return 1 if self.in_percent else 3
+
+
+@dataclass(frozen=True)
+class ScoredRows:
+    """Which rows were scored."""
+
+    heading: str  # task, part, metric, and the settings that choose the rows, in words
+    data: tuple[str, ...]  # the SHA-256 of the data: one, or of questions one for each part
+    sha256: str  # of the rows; of earlier versions that of the data
+    count: str  # how many they are, for each seed if the seeds scored other rows
+    in_words: str | int  # how many they are, and how many of them the training of each seed had
+
+
+@dataclass(frozen=True)
+class Source:
+    """What was trained: a baseline, or a model."""
+
+    title: str
+    is_baseline: bool
+    path: Path | None  # the directory of the model; None for random weights
+    weights_sha256: str | None  # of the model, if it is known
+
+
+@dataclass(frozen=True, kw_only=True)
+class TaskTraining(FinishedRun):
+    """A fine-tuning or a baseline with all its seeds."""
+
+    task: str  # the name of its data in tables
+    source: Source
+    scores: TaskScores
+    scored_rows: ScoredRows
+    grid_cell: str  # the best hyper-parameters of its grid
+    options: dict[str, str]  # its settings as text, "" where one is null
+    comparison: str  # what fine-tunings have in common that are compared, in JSON
+    departures: list[str]  # how its data differ from the published ones
+    split: str  # how many rows each part has, in words; "" if it is not recorded
+    files: str  # the SHA-256 of every file, in words; "" if they are not recorded
+    pretraining: str | None = None  # the id of the one that made its model, if it was found
+
+    @property
     def result(self) -> str:
         """Its metric and the mean, in words."""
-        return f"{self.metric} {self.mean:.2f}"
+        return f"{self.scores.metric} {self.scores.mean:.2f}"
+
+
+def read_task_training(path: Path, content: Json) -> TaskTraining:
+    """The training in a directory whose results.json has this content. The hours are in the logs of
+    its seeds. KeyError, TypeError or ValueError: the file is damaged."""
+    settings = content["settings"]
+    seed_results: list[Json] = content["runs"]
+    seed_settings = seed_results[0]["settings"]
+    # Earlier versions have only the columns that a user named.
+    columns = seed_results[0].get("label_columns") or settings["task"].get("label_columns")
+    data_set = file_task(settings["task"]["dataset"], columns)
+    task_settings = settings["task"]
+    # The label columns of GLUE differ between its own files and the hub's.
+    if data_set not in GLUE:
+        task_settings = {**task_settings, "label_columns": columns}
+    task = f"data set {data_set}" if data_set in DISPLAY["column_names"] else data_set
+    part = "test" if "test" in content else "valid"
+    scores = _read_scores(
+        content, task, part, task_settings.get("task_type") == "question_answering"
+    )
+    scored_rows = _read_scored_rows(content, task, part, scores, task_settings)
+    split = seed_results[0].get("split") or {}
+    # Earlier versions have no files.
+    files = seed_results[0].get("file_sha256") or {}
+    return TaskTraining(
+        id=short_hash([seed_settings, content["seeds"], content["best"]]),
+        path=path,
+        device=device_of(content),
+        seeds=content["seeds"],
+        hours=_hours(path / content["best"], seed_results),
+        task=task,
+        source=_read_source(settings),
+        scores=scores,
+        scored_rows=scored_rows,
+        grid_cell=content["best"] or "one setting",
+        options=_options(seed_settings, task_settings),
+        comparison=_comparison(content, task_settings, scored_rows.data),
+        departures=settings.get("departures") or [],
+        split=", ".join(f"{rows} {part}" for part, rows in split.items()),
+        files=", ".join(f"{Path(file).name} {checksum}" for file, checksum in files.items()),
+    )
+
+
+def _read_scores(content: Json, task: str, part: str, is_questions: bool) -> TaskScores:
+    metric = str(content["metric"])
+    factor = _factor(metric, is_questions)
+    in_percent = is_questions or factor == 100
+    numbers = _numbers(content, task, part, is_questions)
+    low = _median(content, "interval", part, "low")
+    high = _median(content, "interval", part, "high")
+    interval = ""
+    if low is not None and high is not None:
+        digits = 1 if in_percent else 3
+        interval = f"{factor * low:.{digits}f} to {factor * high:.{digits}f}"
+    return TaskScores(metric, numbers.get(task, []), numbers, interval, in_percent)
 
 
 def _numbers(content: Json, task: str, main_part: str, is_questions: bool) -> Numbers:
@@ -147,11 +164,27 @@ def _factor(metric: str, is_questions: bool) -> float:
     return 100.0 if is_share and not is_questions else 1.0
 
 
-def _interval(content: Json, part: str, factor: float, digits: int) -> str:
-    low, high = (_median(content, "interval", part, name) for name in ("low", "high"))
-    if low is None or high is None:
-        return ""
-    return f"{factor * low:.{digits}f} to {factor * high:.{digits}f}"
+def _read_scored_rows(
+    content: Json, task: str, part: str, scores: TaskScores, task_settings: Json
+) -> ScoredRows:
+    seed_results = content["runs"]
+    split = task_settings.get("split")
+    unit = ", %" if scores.in_percent else ""
+    heading = f"{title(task)}: {part} {scores.metric}{unit}, split {split or 'parts'}"
+    heading = ", ".join([heading, *_row_settings(task_settings, task)])
+    if scores.metric not in known_metrics():
+        heading += ", in no order (this version does not have the metric)"
+    checksums = content["settings"].get("data_sha256")
+    by_part = checksums if isinstance(checksums, dict) else {"all": checksums}
+    data = tuple(checksum or "unknown" for checksum in by_part.values())
+    rows = [seed.get("rows_sha256", {}).get(part) for seed in seed_results]
+    return ScoredRows(
+        heading=heading,
+        data=data,
+        sha256=" ".join(data if None in rows else dict.fromkeys(rows)),
+        count=_count(seed_results, part, split),
+        in_words=_rows_in_words(content, part),
+    )
 
 
 def _rows_in_words(content: Json, part: str) -> str | int:
@@ -168,24 +201,10 @@ def _rows_in_words(content: Json, part: str) -> str | int:
     return f"{int(rows)}, {in_training} of them in the training"
 
 
-def _data_in_words(seed_result: Json) -> tuple[str, str]:
-    """The rows of every part, and the SHA-256 of every file; earlier versions have no files."""
-    parts = [f"{rows} {part}" for part, rows in (seed_result.get("split") or {}).items()]
-    checksums = (seed_result.get("file_sha256") or {}).items()
-    files = [f"{Path(file).name} {checksum}" for file, checksum in checksums]
-    return ", ".join(parts), ", ".join(files)
-
-
 def _median(content: Json, entry: str, part: str, name: str) -> float | None:
     """A median over seeds of an entry about a part; earlier versions have no such entries."""
     summary = content.get(entry, {}).get(part, {})
     return summary[name]["median"] if name in summary else None
-
-
-def _with_label_columns(task_settings: Json, task: str, columns: list[str] | None) -> Json:
-    """The settings of a task with its label columns, also if these were found and not named. Those
-    of GLUE stay as they are, as they differ between its own files and the hub's."""
-    return task_settings if task in GLUE else {**task_settings, "label_columns": columns}
 
 
 def _row_settings(task_settings: Json, task: str) -> list[str]:
@@ -201,7 +220,7 @@ def _row_settings(task_settings: Json, task: str) -> list[str]:
     return settings
 
 
-def _rows_scored(seed_results: list[Json], part: str, split: str | None) -> str:
+def _count(seed_results: list[Json], part: str, split: str | None) -> str:
     """Of equal data and settings, these rows differ in two ways: a model leaves out what it cannot
     read, so that they are fewer; and seeds, which are then named, may sample other rows."""
     counts = [seed.get("counts", {}).get(part, {}).get("rows", "unknown") for seed in seed_results]
@@ -215,11 +234,12 @@ def _rows_scored(seed_results: list[Json], part: str, split: str | None) -> str:
     return rows
 
 
-def _hours(seed_results: list[Json], logs: list[list[Json]]) -> float | str:
-    """The hours of all seeds: of the updates as in their `logs`, or as a baseline wrote them. A
-    baseline was fitted once where seeds have one split and one time."""
+def _hours(grid_cell: Path, seed_results: list[Json]) -> float | str:
+    """The hours of all seeds: of the updates as in the logs of the best grid cell, or as a baseline
+    wrote them. A baseline was fitted once where seeds have one split and one time."""
     timed = [run for run in seed_results if "seconds" in run]
     fits = {(run.get("split_sha256"), run["seconds"]) for run in timed}
+    logs = [read_log(grid_cell / f"seed-{run['seed']}" / "log.jsonl") for run in seed_results]
     updates = [entry["seconds"] for log in logs for entry in log if entry["kind"] == "train"]
     if not fits and not updates:
         return ""
@@ -251,8 +271,11 @@ def _task_options(task_settings: Json) -> Json:
     return {name: value for name, value in task_settings.items() if name not in places}
 
 
-def _source(settings: Json) -> str:
+def _read_source(settings: Json) -> Source:
+    path = None if settings.get("from_scratch") else Path(settings.get("model", ""))
+    name = "/".join(Path(settings.get("model", "")).parts[-3:])
     if settings.get("baseline"):
-        return title(settings["baseline"])
-    model = "/".join(Path(settings.get("model", "")).parts[-3:])
-    return f"random weights of {model}" if settings.get("from_scratch") else model
+        name = title(settings["baseline"])
+    elif path is None:
+        name = f"random weights of {name}"
+    return Source(name, bool(settings.get("baseline")), path, settings.get("model_sha256"))

@@ -1,0 +1,80 @@
+"""Which runs of the paper's experiments are missing, and the commands that make them."""
+
+from collections.abc import Sequence
+from shlex import quote
+
+from exlm.paper.display import DISPLAY, MAIN_TABLES, METHODS, Model
+from exlm.paper.groups import RunGroup
+from exlm.paper.tables import EXPERIMENT_MODELS, main_models
+
+Missing = tuple[str, str]  # in words what is missing, and the command that makes it
+EXPLORE = (
+    'exlm explore "RUN" "This is [MASK], and I\'m very [MASK] to see this." --output "RUN/case.svg"'
+)
+
+
+def analyze(experiment: str, groups: Sequence[RunGroup]) -> str:
+    """The command of an experiment, with the recipe beside the largest group's runs, if any."""
+    runs = groups[0].runs if groups else []
+    recipes = [run.study / "recipe.yaml" for run in runs if run.study]
+    recipe = next((quote(str(path)) for path in recipes if path.is_file()), "RECIPE")
+    return f"exlm analyze {experiment} {recipe}"
+
+
+def for_missing_models(experiment: str, group: RunGroup) -> list[Missing]:
+    """The command for those models of an experiment that lack a task or the first of its quantities
+    on held-out data; [] if none does. It makes no models of methods that the paper lacks."""
+    needed = DISPLAY["experiments"][experiment]["quantities"][:1]
+    if DISPLAY["experiments"][experiment]["tasks"]:
+        needed = needed + group.tasks
+    models = []
+    for model in EXPERIMENT_MODELS[experiment](group):
+        has_all = all(group.means.mean(model, quantity) for quantity in needed)
+        if model.method in METHODS and not has_all:
+            models.append(model)
+    if not models:
+        return []
+    names = "; ".join(model.description for model in models)
+    command = f"{analyze(experiment, [group])} {_space(experiment, group, models)}"
+    return [(f"{group.label}: {names}", command)]
+
+
+def _space(experiment: str, group: RunGroup, models: Sequence[Model]) -> str:
+    """The options with which an experiment makes these models, whatever its recipe has."""
+    if experiment == "ablations":
+        return f"--model.num_states {group.base_states} --data.mask_ratio {group.base_ratio}"
+    if experiment == "repeated-mlm":
+        return f"--space.cells '{[[model.p, model.r] for model in models]}'"
+    states = sorted({model.k for model in models if model.k > 1})
+    ratios = sorted({model.p for model in models})
+    return f"--space.states '{states}' --space.sweep_mask_ratios '{ratios}'"
+
+
+def main_table_tasks(name: str) -> list[str]:
+    """The tasks of a main table."""
+    return [task for tasks in MAIN_TABLES[name]["finetune"].values() for task in tasks]
+
+
+def finetune(name: str, tasks: Sequence[str]) -> str:
+    """A command for each recipe of a main table that has one of the tasks."""
+    options = "--model RUN --task.dataset TASK --output RUN-finetuned/TASK"
+    lines = []
+    for recipe, its_tasks in MAIN_TABLES[name]["finetune"].items():
+        names = ", ".join(task for task in its_tasks if task in tasks)
+        if names:
+            lines.append(f"exlm finetune {recipe} {options}  # TASK: {names}")
+    return "\n".join(lines)
+
+
+def for_missing_tasks(name: str, group: RunGroup) -> list[Missing]:
+    """The commands for those tasks of a main table on which not every run of the table was
+    fine-tuned; [] if every run was fine-tuned on all of them."""
+    finetunings = {(run.pretraining, run.task) for run in group.finetunings}
+    ids = [run.id for model in main_models(group) for run in group.runs_of(model)]
+    tasks = []
+    for task in main_table_tasks(name):
+        if not finetunings.issuperset((run_id, task) for run_id in ids):
+            tasks.append(task)
+    if not tasks:
+        return []
+    return [(f"{group.label}: {', '.join(tasks)}", finetune(name, tasks))]
