@@ -18,7 +18,7 @@ from exlm.paper.jobs import Job, run_jobs
 from exlm.paper.measurements import MEASUREMENTS, measure_run
 from exlm.pretrain.batches import check_positions
 from exlm.pretrain.run import pretrain
-from exlm.pretrain.settings import ArchitectureConfig, DataConfig, PriorSchedule
+from exlm.pretrain.settings import ArchitectureConfig, DataConfig, EvaluateConfig, PriorSchedule
 from exlm.storage.files import GRID_RESULTS, RUN_RESULT, read_or_empty, write_yaml
 from exlm.storage.tokenizers import load_tokenizer
 from exlm.tasks.config import FinetuneConfig, TaskConfig
@@ -153,7 +153,7 @@ class Study:
         tokenizer = load_tokenizer(Corpus(self.data.corpus).path)
         for name, settings in models.items():
             try:
-                check_positions(settings["data"], settings["model"])
+                check_positions(settings["data"], settings["model"], EvaluateConfig().by_masks)
                 settings["model"].build(tokenizer, settings["data"].repeat)
             except InputError as error:
                 raise InputError(f"{name}: {error}") from error
