@@ -44,14 +44,14 @@ def run_network(
     batches = batch_outputs(
         network=network,
         function=lambda **batch: network(**batch).logits,
-        examples=[tokens.examples[row] for row in rows],
+        examples=tokens.examples,
         tokenizer=tokenizer,
         precision=precision,
         progress=progress,
         padding_side=padding_side(tokens),
+        rows=rows,
     )
-    for numbers, logits in batches:
-        rows_of_batch = rows[numbers]
+    for rows_of_batch, logits in batches:
         if tokens.unit_starts is not None:
             logits = _logits_of_units(logits, tokens.unit_starts[rows_of_batch])
         outputs[rows_of_batch] = logits

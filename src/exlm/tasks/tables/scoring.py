@@ -8,9 +8,14 @@ import numpy as np
 import pandas as pd
 from sklearn.metrics import confusion_matrix, precision_recall_fscore_support
 
+from exlm.data.columns import listed
+from exlm.errors import InputError, note
 from exlm.tasks.encoders.saved_task import SavedTask
+from exlm.tasks.labels.column_labels import label_cells, note_unscored, read_labels
 from exlm.tasks.labels.entities import has_entities, score_entities
 from exlm.tasks.labels.scores import score_predictions
+from exlm.tasks.rows.table import TextTable
+from exlm.tasks.rows.units import read_unit_labels
 from exlm.tasks.tables.certainty import calibration_error
 
 
@@ -46,6 +51,14 @@ class LabelledPredictions:
         if self.margins is not None:
             scores["coverage"] = float(np.nanmean(self._is_covered(rows)))
         return scores
+
+    def details(self, rows: np.ndarray) -> dict[str, Any]:
+        """The entries of a report that are about single labels and classes of some rows."""
+        return {
+            "labels": self.score_labels(rows),
+            "classes": self.score_classes(rows),
+            "confusion": self.confusion(rows),
+        }
 
     def score_labels(self, rows: np.ndarray) -> dict[str, dict[str, float]]:
         """All scores of every label by itself, in its own units, how many `rows` have it, of
@@ -106,3 +119,66 @@ class LabelledPredictions:
         missing labels."""
         errors = self.saved_task.label_type.errors(self.labels[rows], self.predictions[rows])
         return np.where(np.isnan(errors), np.nan, errors <= self.margins)
+
+
+def read_true_labels(
+    table: TextTable, path: str, label_columns: list[str], saved_task: SavedTask
+) -> tuple[np.ndarray, int]:
+    """The labels of the file `path` as the model learned them: [rows, labels], or of units
+    [rows, units], NaN where there is none; and how many rows have a label that the model does not
+    know. The table may lack some of the `label_columns`. InputError if labels cannot be read, or
+    if no row has a label and a prediction."""
+    mask_column = saved_task.mask_column
+    if mask_column and mask_column not in table.frame:
+        raise InputError(
+            f"the table has no column {mask_column}, which the model was trained with; add it"
+        )
+    read = _read_unit_labels if saved_task.label_type.of_units else _read_row_labels
+    labels, unknown_labels = read(table, path, label_columns, saved_task)
+    if not (table.usable & ~np.isnan(labels).all(1)).any():
+        raise InputError(
+            f"no row has a prediction and a label in {listed(label_columns, 5)}; "
+            "name the column that has the labels with label_columns"
+        )
+    missing = [name for name in label_columns if name not in table.frame]
+    if missing:
+        note(f"{path} has no column {listed(missing)}; the other labels are scored")
+    return labels, unknown_labels
+
+
+def _read_row_labels(
+    table: TextTable, path: str, label_columns: list[str], saved_task: SavedTask
+) -> tuple[np.ndarray, int]:
+    with_all_labels = table.frame.reindex(columns=label_columns, fill_value="")
+    cells = label_cells(with_all_labels, label_columns, table.problems)
+    labels = read_labels(
+        cells,
+        path,
+        saved_task.task_type,
+        saved_task.label_names,
+        skip_unknown=True,
+        is_doubtful=table.doubtful_points(cells),
+    )
+    return labels.values, labels.unknown_rows
+
+
+def _read_unit_labels(
+    table: TextTable, path: str, label_columns: list[str], saved_task: SavedTask
+) -> tuple[np.ndarray, int]:
+    [label_column] = label_columns
+    labels, problems = read_unit_labels(
+        table,
+        label_column,
+        mask_column=saved_task.mask_column,
+        unit_pattern=saved_task.unit_pattern,
+        class_names=saved_task.head_names,
+        most_units=saved_task.max_length,
+    )
+    cells = table.frame[label_column].fillna("")
+    unscored = {
+        int(row): problems[row]
+        for row in np.flatnonzero(table.usable)
+        if cells.iloc[row] and problems[row]
+    }
+    note_unscored(unscored, table.frame.index, path)
+    return labels, len(unscored)

@@ -29,7 +29,7 @@ from exlm.tasks.rows.splits import RowSplit, split_by_user, split_rows
 from exlm.tasks.rows.summary import describe_table, remarks_on_labels
 from exlm.tasks.rows.table import TextTable
 from exlm.tasks.tables.table_config import TableConfig
-from exlm.tasks.tables.training_texts import TrainingTexts, read_training_texts
+from exlm.tasks.tables.training_texts import TrainingTexts
 
 
 class TableLearner(Protocol):
@@ -237,7 +237,7 @@ def make_table_task(
     groups = find_groups(table, spelling)
     user_split = None if config.duplicates == "keep" else split_by_user(config, table)
     merged = resolve_duplicates(table, groups, config.duplicates, user_split)
-    earlier_texts = read_training_texts(
+    earlier_texts = TrainingTexts(
         [earlier_run] if earlier_run else [],
         spelling,
         molecules=config.molecules and table.pairs is None,
