@@ -145,7 +145,6 @@ class Grid:
         }
 
     def _run_dir(self, cell: str, seed: int) -> Path:
-        """The directory of a run."""
         return self.directory / cell / f"seed-{seed}"
 
     def _finished(self, cell: str, seed: int) -> SeedResult | None:

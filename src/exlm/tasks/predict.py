@@ -54,8 +54,8 @@ def predict(
     target = output_path(model, input, output, "predictions.csv", suffixes)
     predict_options = PredictOptions(**options)
     models = _seed_models(model, predict_options)
-    task_type = find_task_kind(models[0].saved_task.task_type)
-    if task_type is TABLE_KIND:
+    task_kind = find_task_kind(models[0].saved_task.task_type)
+    if task_kind is TABLE_KIND:
         predictor = open_table_with(models, input, predict_options)
         layout = output_layout(input, predict_options.header, target, predictor.label_columns)
         # pieces of a workbook cannot be joined
@@ -66,7 +66,7 @@ def predict(
         predictions = predictor.predict()
     else:
         layout = output_layout(input, predict_options.header, target)
-        predictions = task_type.predict_file(models, input, predict_options)
+        predictions = task_kind.predict_file(models, input, predict_options)
     write_frame(predictions.frame, target, layout=layout)
     print(f"{describe_counts(predictions.counts)}: {target}")
     if predictions.evaluation:
@@ -154,8 +154,8 @@ def evaluate(
     predict_options = PredictOptions(**options)
     models = _seed_models(model, predict_options)
     saved_task = models[0].saved_task
-    task_type = find_task_kind(saved_task.task_type)
-    predictions = task_type.predict_file(models, input, predict_options)
+    task_kind = find_task_kind(saved_task.task_type)
+    predictions = task_kind.predict_file(models, input, predict_options)
     if predictions.evaluation is None:
         problem = "no question has an answer; give them as `exlm finetune` takes them"
         if saved_task.label_columns:  # questions have none

@@ -64,7 +64,6 @@ def describe_results(grid_results: GridResults, directory: Path) -> str:
 
 
 def _lines_of_part(grid_results: GridResults, part: str) -> list[str]:
-    """The score of a part, what it rests on, and other usual scores."""
     metric = grid_results["metric"]
     scores: Statistics = grid_results[part]
     counts: Statistics = grid_results.get("counts", {}).get(part, {})
@@ -107,7 +106,6 @@ def _counts_in_words(counts: Statistics) -> str:
 
 
 def _interval_in_words(interval: Statistics) -> str:
-    """The bootstrap interval of a score, as the medians of its bounds over the seeds."""
     low = in_digits(interval["low"]["median"])
     high = in_digits(interval["high"]["median"])
     text = f"; 95% interval over rows {low} to {high}"
@@ -206,7 +204,6 @@ def print_report(report: dict[str, Any], saved_task: SavedTask) -> None:
 
 
 def _in_words(score: dict[str, float]) -> str:
-    """A number with its interval, if it has one."""
     value = score["value"]
     low = score.get("low", np.nan)
     high = score.get("high", np.nan)

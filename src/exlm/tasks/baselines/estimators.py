@@ -14,8 +14,7 @@ from sklearn.linear_model import LogisticRegression, Ridge
 
 from exlm.data.chemistry import fingerprints
 from exlm.errors import InputError
-from exlm.tasks.baselines.inputs import FitInputs
-from exlm.tasks.baselines.texts import protein_letters
+from exlm.tasks.baselines.inputs import FitInputs, protein_letters
 
 Features: TypeAlias = np.ndarray | sparse.csr_matrix  # [rows, features]
 
@@ -60,9 +59,8 @@ def fit_linear_to_molecules(inputs: FitInputs) -> np.ndarray:
 
 
 def fit_linear_to_words(inputs: FitInputs) -> np.ndarray:
-    """Predictions from TF-IDF of words and pairs of words, as in the train part, or of up to three
-    letters of proteins. Of two texts: the features of each, their differences and their
-    products."""
+    """Predictions from TF-IDF of the words and pairs of words in train or, for proteins, of up to
+    three letters. Two texts have the features of each, their differences and their products."""
     columns = [inputs.texts] if inputs.pairs is None else [inputs.texts, inputs.pairs]
     train_texts = [texts[row] for texts in columns for row in inputs.train]
     if protein_letters(train_texts):
@@ -92,8 +90,8 @@ def ecfp(smiles: Sequence[str]) -> np.ndarray:
 
 
 def best_linear_model(inputs: FitInputs, features: Features) -> np.ndarray:
-    """Predictions [rows, outputs] of logistic (for numbers ridge) regressions, with that one of
-    C_VALUES that is best on valid; of equal ones the first."""
+    """Predictions [rows, outputs] of logistic (for numbers ridge) regressions, by the first of
+    C_VALUES that is best on valid."""
     estimators: list[BaseEstimator]
     if inputs.label_type.is_number:
         estimators = [Ridge(alpha=1 / c) for c in C_VALUES]
@@ -117,7 +115,7 @@ def one_model_per_label(
             continue
         has_classes = inputs.label_type.has_classes
         probabilities = np.zeros((features.shape[0], inputs.outputs if has_classes else 2))
-        # 0 for those classes that the train part lacks
+        # 0 for classes that the train part lacks
         probabilities[:, fitted.classes_.astype(int)] = fitted.predict_proba(features)
         columns.append(probabilities if has_classes else probabilities[:, 1:])
     return np.hstack(columns)
@@ -142,8 +140,8 @@ def _tanimoto(bits: np.ndarray, others: np.ndarray) -> np.ndarray:
 
 
 def _weighted_mean(labels: np.ndarray, similarity: np.ndarray) -> np.ndarray:
-    """For every row of a similarity [rows, others], the mean over its nearest labelled ones of the
-    labels [others]."""
+    """[rows] the mean of the labels [others] of the nearest rows that have one, by `similarity`
+    [rows, others]."""
     labelled = np.flatnonzero(~np.isnan(labels))
     count = min(NEIGHBOURS, len(labelled))
     order = np.argpartition(-similarity[:, labelled], count - 1, axis=1)

@@ -1,5 +1,5 @@
-"""What labels are, for every task type of tables: how cells are read as labels, what a model learns
-of them, how its outputs are read, and how predictions are compared with labels.
+"""What labels are, for every task type of tables: how cells are read, what a model learns, how its
+outputs are read, and how predictions are compared with labels.
 
 | task type            | class          | what a row has             |
 | -------------------- | -------------- | -------------------------- |
@@ -36,9 +36,8 @@ class CellReadings(NamedTuple):
 
 
 class LabelType(ABC):
-    """What the labels of a table are: [rows, labels], for classes their indices [rows, 1], NaN
-    where one is missing. Predictions are [rows, labels], or [rows, classes] where they are the
-    probabilities of classes."""
+    """What the labels of a table are: [rows, labels], or indices of classes [rows, 1], NaN where
+    missing. Predictions are [rows, labels], or probabilities of classes [rows, classes]."""
 
     metrics: ClassVar[dict[str, Metric]]  # by name; the first chooses the epoch
     allowed: ClassVar[str]  # what a cell may say; where labels have names, these are listed

@@ -90,7 +90,7 @@ class QuestionTask:
     identity: dict[str, Any]
 
     def announce(self, seed: int) -> None:
-        """Nothing: all seeds have the parts that the summary tells."""
+        """Prints nothing: all seeds have the parts that the summary tells."""
 
     def train_seed(self, run_dir: Path, hyper: FinetuneConfig, seed: int) -> SeedResult:
         """Trains with one seed, keeps the epoch that is best on valid, and answers all parts but
@@ -114,7 +114,6 @@ class QuestionTask:
         return make_scorer(valid, self._answer(network, valid))(valid.scored)
 
     def _answer(self, network: PreTrainedModel, part: QuestionFile) -> pd.DataFrame:
-        """The answers of a network to the questions of a part."""
         longest = self.saved_task.max_answer
         return answer(network, part.labelled, part.windows, self.encoder.tokenizer, longest)
 
@@ -145,7 +144,7 @@ class QuestionTask:
 
 
 def _reported_rows(name: str, part: QuestionFile) -> pd.DataFrame:
-    """The questions of a part that cannot be used, or whose answers cannot, as `Task` has them."""
+    """The questions of a part with something wrong, as `Task` has them."""
     questions = part.questions
     reasons = questions["remark"]
     if name == "train":
@@ -166,7 +165,6 @@ def _reported_rows(name: str, part: QuestionFile) -> pd.DataFrame:
 
 
 def _content_hash(questions: pd.DataFrame) -> str:
-    """SHA-256 of the questions, contexts and answers."""
     columns = ["id", "question", "context", "answers"]
     content = json.dumps([questions[name].tolist() for name in columns])
     return hashlib.sha256(content.encode()).hexdigest()

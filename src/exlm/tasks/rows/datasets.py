@@ -171,8 +171,8 @@ def find_dataset(name: str, data_dir: str | None = None) -> Path:
     return find_file(data_folder(name, data_dir, "molecules"), names)
 
 
-def departures(config: TaskConfig, table: TextTable, usable: int) -> list[str]:
-    """How the rows of a task, and those that are usable, differ from the published ones."""
+def departures(config: TaskConfig, table: TextTable) -> list[str]:
+    """How the rows of a task, and the usable ones among them, differ from the published rows."""
     result = []
     if config.dataset in GLUE:
         sizes = Counter(table.frame.index.get_level_values(0))
@@ -180,7 +180,7 @@ def departures(config: TaskConfig, table: TextTable, usable: int) -> list[str]:
     if config.train_rows is not None:
         result.append(f"at most {config.train_rows} rows of the train part are used")
     task = file_task(config.dataset, table.frame.columns)
-    return result + molnet_departures(task, len(table.texts), usable)
+    return result + molnet_departures(task, len(table.texts), int(table.usable.sum()))
 
 
 def size_departures(

@@ -116,7 +116,6 @@ class TablePredictor:
 
     @property
     def saved_task(self) -> SavedTask:
-        """The task that is saved with the models."""
         return self.ensemble.models[0].saved_task
 
     @property
@@ -186,7 +185,6 @@ class TablePredictor:
     def _columns(
         self, table: TextTable, by_model: dict[str, np.ndarray], is_seen: np.ndarray | None
     ) -> dict[str, Any]:
-        """The columns that are added to a table."""
         columns = prediction_columns(self.saved_task, list(by_model.values()), table)
         if self.margins:
             margins = self.margins[ENSEMBLE]
@@ -201,8 +199,7 @@ class TablePredictor:
         return columns
 
     def _distances(self, table: TextTable) -> np.ndarray:
-        """The distance of every molecule to those of the training: [rows], NaN for rows that cannot
-        be used."""
+        """[rows] how far molecules are from the training, NaN for rows that cannot be used."""
         spelling = Spelling(molecules=True, form=self.saved_task.standardize)
         molecules = list(map(spelling.as_read, table.texts))
         distances = distance_to_training(self.fingerprints, molecules)
@@ -219,8 +216,8 @@ class TablePredictor:
         return counts
 
     def _explain(self, table: TextTable, tokens: TableTokens, page: Path) -> list[str | None]:
-        """Writes the page of explanations of the mean predictions; returns the numbers of every
-        row as JSON."""
+        """Writes the page that explains the mean predictions; returns the numbers of every row as
+        JSON."""
         models = self.ensemble.models
 
         def predict(examples: list[Tokens]) -> np.ndarray:
@@ -247,8 +244,8 @@ def _mean(by_model: dict[str, np.ndarray]) -> np.ndarray:
 
 
 def _margins_by_model(models: Sequence[SeedModel], level: float | None) -> dict[str, np.ndarray]:
-    """The errors [labels] that are not exceeded with a probability `level`, by the name of the
-    model; of the ensemble, the largest. {} without a level, if no bounds are wanted."""
+    """The `conformal_margins` [labels] by the name of the model; of the ensemble, the largest. {}
+    without a level, if no bounds are wanted."""
     if level is None:
         return {}
     margins = {}
@@ -303,9 +300,9 @@ def check_options(models: Sequence[SeedModel], path: str, options: PredictOption
 def find_label_columns(
     frame: pd.DataFrame, path: str, options: PredictOptions, training_labels: list[str]
 ) -> list[str]:
-    """The columns of a table that have, or would have, the labels that were in the columns
-    `training_labels`, in their order. InputError if the option `label_columns` names others, or not
-    as many, or one label in the place of another."""
+    """The columns of the labels, in the order of `training_labels`, the columns of the training: of
+    the same names, or as the option `label_columns` says. InputError if the option names columns
+    that the table lacks, too few or many, or one label in the place of another."""
     if options.label_columns is None:
         return training_labels
     names = match_columns(options.label_columns, frame.columns)

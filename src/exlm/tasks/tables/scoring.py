@@ -30,7 +30,7 @@ class LabelledPredictions:
     margins: np.ndarray | None = None  # [labels] the errors that bounds allow, if there are any
 
     def score(self, rows: np.ndarray, metrics: Sequence[str] | None = None) -> dict[str, float]:
-        """The scores of some rows by `metrics`, or by all of the task, whose scales errors have."""
+        """The scores of some rows by `metrics`, or by all metrics of the task."""
         return score_predictions(
             self.saved_task.label_type,
             self.labels[rows],
@@ -42,7 +42,7 @@ class LabelledPredictions:
 
     def evaluate(self, rows: np.ndarray) -> dict[str, float]:
         """All scores of some rows, the calibration error of probabilities, and with `margins` the
-        coverage, which is the share of errors within them."""
+        coverage: the share of errors within the margins."""
         label_type = self.saved_task.label_type
         scores = self.score(rows)
         if not label_type.is_number:
@@ -61,8 +61,9 @@ class LabelledPredictions:
         }
 
     def score_labels(self, rows: np.ndarray) -> dict[str, dict[str, float]]:
-        """All scores of every label by itself, in its own units, how many `rows` have it, of
-        classes how many are `positives`, and the coverage; {} if there is only one label."""
+        """For every label by itself how many `rows` have it, how many of these are `positives`
+        (unless labels are numbers), all scores in the units of the label, and the coverage; {} if
+        there is only one label."""
         names = self.saved_task.label_columns
         if len(names) == 1:
             return {}
@@ -83,7 +84,7 @@ class LabelledPredictions:
 
     def score_classes(self, rows: np.ndarray) -> dict[str, dict[str, float]]:
         """How many `rows` (or units) have each class, and its precision, recall and F1, 0 where
-        they are undefined; `score_entities` where the classes of units mark entities; {} if labels
+        undefined; if the classes of units mark entities, what `score_entities` gives; {} if labels
         are no classes."""
         class_names = self.saved_task.class_names
         if not class_names:
@@ -99,8 +100,8 @@ class LabelledPredictions:
         return scores
 
     def confusion(self, rows: np.ndarray) -> dict[str, dict[str, int]]:
-        """How many rows (or units) of each class are predicted to have which; {} if labels are no
-        classes."""
+        """How many rows (or units) of each class are predicted to have each class; {} if labels are
+        no classes."""
         class_names = self.saved_task.class_names
         if not class_names:
             return {}
