@@ -109,14 +109,14 @@ def one_model_per_label(
     columns = []
     for labels in inputs.labels.T:
         rows = inputs.train[~np.isnan(labels[inputs.train])]
-        fitted = _fit(estimator, features[rows], labels[rows])
+        model = _fit(estimator, features[rows], labels[rows])
         if inputs.label_type.is_number:
-            columns.append(fitted.predict(features)[:, None])
+            columns.append(model.predict(features)[:, None])
             continue
         has_classes = inputs.label_type.has_classes
         probabilities = np.zeros((features.shape[0], inputs.outputs if has_classes else 2))
         # 0 for classes that the train part lacks
-        probabilities[:, fitted.classes_.astype(int)] = fitted.predict_proba(features)
+        probabilities[:, model.classes_.astype(int)] = model.predict_proba(features)
         columns.append(probabilities if has_classes else probabilities[:, 1:])
     return np.hstack(columns)
 
@@ -124,12 +124,12 @@ def one_model_per_label(
 def _fit(estimator: BaseEstimator, features: Features, labels: np.ndarray) -> Any:
     """A fitted copy of an estimator. A classifier of a single class, which some refuse to learn,
     always predicts it."""
-    single_class = is_classifier(estimator) and np.ptp(labels) == 0
-    fitted = (DummyClassifier() if single_class else clone(estimator)).fit(features, labels)
-    if hasattr(fitted, "estimators_"):
+    has_single_class = is_classifier(estimator) and np.ptp(labels) == 0
+    model = (DummyClassifier() if has_single_class else clone(estimator)).fit(features, labels)
+    if hasattr(model, "estimators_"):
         # Threads would add up the trees in any order, and the last bits would differ.
-        fitted.n_jobs = 1
-    return fitted
+        model.n_jobs = 1
+    return model
 
 
 def _tanimoto(bits: np.ndarray, others: np.ndarray) -> np.ndarray:
@@ -142,10 +142,10 @@ def _tanimoto(bits: np.ndarray, others: np.ndarray) -> np.ndarray:
 def _weighted_mean(labels: np.ndarray, similarity: np.ndarray) -> np.ndarray:
     """[rows] the mean of the labels [others] of the nearest rows that have one, by `similarity`
     [rows, others]."""
-    labelled = np.flatnonzero(~np.isnan(labels))
-    count = min(NEIGHBOURS, len(labelled))
-    order = np.argpartition(-similarity[:, labelled], count - 1, axis=1)
-    nearest = labelled[order[:, :count]]
+    labelled_rows = np.flatnonzero(~np.isnan(labels))
+    count = min(NEIGHBOURS, len(labelled_rows))
+    order = np.argpartition(-similarity[:, labelled_rows], count - 1, axis=1)
+    nearest = labelled_rows[order[:, :count]]
     # Where no neighbour has anything in common with the row, all of them count alike.
     weights = np.take_along_axis(similarity, nearest, 1) + 1e-6
     return np.average(labels[nearest], axis=1, weights=weights)

@@ -94,9 +94,9 @@ class SavedBaseline:
             epochs=self.epochs,
             log=log,
         )
-        fitted = self._all_labels(BASELINES[self.name].fit_predict(inputs))
-        predictions = np.full((len(table.texts), fitted.shape[1]), np.nan)
-        predictions[rows] = fitted[len(self.texts) :]
+        all_predictions = self._all_labels(BASELINES[self.name].fit_predict(inputs))
+        predictions = np.full((len(table.texts), all_predictions.shape[1]), np.nan)
+        predictions[rows] = all_predictions[len(self.texts) :]
         return predictions
 
     def _all_labels(self, predictions: np.ndarray) -> np.ndarray:

@@ -233,15 +233,15 @@ def _from_pretrained(
             f"the model in {name} cannot be loaded: {first_line(error)}; use another"
         ) from error
     for weight, size, expected in sorted(loading["mismatched_keys"]):
-        replaced = new_head and not set(HEADS).isdisjoint(weight.split("."))
-        if not replaced:
+        is_replaced = new_head and not set(HEADS).isdisjoint(weight.split("."))
+        if not is_replaced:
             raise InputError(
                 f"{name}: {weight} has size {[*size]}, by config.json {[*expected]}; restore one "
                 f"of them"
             )
-    new = [key for key in loading["missing_keys"] if set(HEADS).isdisjoint(key.split("."))]
-    if new:
-        weights = listed(sorted(new), limit=3)
+    new_weights = [key for key in loading["missing_keys"] if set(HEADS).isdisjoint(key.split("."))]
+    if new_weights:
+        weights = listed(sorted(new_weights), limit=3)
         note(f"{name} has no weights for {weights}; they are random")
     return network.float()
 

@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 import torch
@@ -115,20 +115,23 @@ def train_with_seed(
     }
 
 
+@dataclass
 class BestEpoch:
-    """The best epoch so far, with its goodness. Weights and both numbers are in a file, which
-    survives an interruption."""
+    """The best epoch so far. Its weights and both numbers survive an interruption in a file."""
 
-    def __init__(self, weights: Path) -> None:
-        self.weights = weights
-        self.epoch = 0  # of no epoch yet: epochs count from 1
-        self.goodness = -np.inf
-        # The best epoch may be later than the newest checkpoint. Training then repeats it, with the
-        # same result.
-        if weights.exists():
-            with safe_open(weights, "pt") as file:
-                self.epoch = int(file.metadata()["epoch"])
-                self.goodness = float(file.metadata()["best"])
+    weights: Path  # the file
+    epoch: int = 0  # of no epoch yet: epochs count from 1
+    goodness: float = -np.inf
+
+    @classmethod
+    def read(cls, weights: Path) -> Self:
+        """The best epoch of an interrupted training, which may be later than its newest checkpoint.
+        Training then repeats it, with the same result."""
+        if not weights.exists():
+            return cls(weights)
+        with safe_open(weights, "pt") as file:
+            metadata = file.metadata()
+        return cls(weights, int(metadata["epoch"]), float(metadata["best"]))
 
     def keep_if_best(self, network: nn.Module, epoch: int, value: float) -> None:
         """Writes the weights of an epoch that is better than all before, or the first."""
@@ -156,7 +159,7 @@ def train_best_epoch(
     to go on is in UNFINISHED there. The seed of the batches also seeds dropout."""
     batches = supervision.batches
     progress = run_dir / UNFINISHED / PROGRESS
-    best = BestEpoch(progress / "best.safetensors")
+    best = BestEpoch.read(progress / "best.safetensors")
 
     def evaluate(step: int) -> dict[str, float]:
         epoch = step // batches.per_epoch

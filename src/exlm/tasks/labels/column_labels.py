@@ -163,7 +163,7 @@ def _infer_task_type(readings: CellReadings) -> str:
     if len(cells.columns) > 1:
         return "regression"
     values = cells.iloc[:, 0].dropna().astype(str)
-    distinct = values.nunique()
+    distinct_count = values.nunique()
     # One misspelt number must not turn a regression column into classes.
     are_words = readings.numbers.isna().all(axis=None)
     most_classes = 0
@@ -171,13 +171,13 @@ def _infer_task_type(readings: CellReadings) -> str:
         most_classes = MOST_CLASSES
     elif is_whole(cells, readings.numbers):
         most_classes = MOST_INTEGER_CLASSES
-    if are_words and FEW_ROWS <= len(values) < 2 * distinct:
+    if are_words and FEW_ROWS <= len(values) < 2 * distinct_count:
         raise InputError(
-            f"column {cells.columns[0]!r} has {distinct} different words in {len(values)} rows, "
-            f"such as {values.iloc[0]!r}: they are no numbers and hardly classes; write numbers, "
-            "choose another column, or set task_type multiclass"
+            f"column {cells.columns[0]!r} has {distinct_count} different words in "
+            f"{len(values)} rows, such as {values.iloc[0]!r}: they are no numbers and hardly "
+            "classes; write numbers, choose another column, or set task_type multiclass"
         )
-    return "multiclass" if 2 <= distinct <= most_classes else "regression"
+    return "multiclass" if 2 <= distinct_count <= most_classes else "regression"
 
 
 def _is_binary(cells: pd.DataFrame | pd.Series, numbers: pd.DataFrame | pd.Series) -> bool:

@@ -76,15 +76,15 @@ def score_predictions(
         labels = labels / np.asarray(error_scales)
         predictions = predictions / np.asarray(error_scales)
     labels, predictions = label_type.as_rows(labels, predictions)
-    undefined = np.sum(~np.isfinite(predictions))
-    if undefined:
-        raise diverged(f"{undefined} of {predictions.size} predictions are not finite")
+    undefined_count = np.sum(~np.isfinite(predictions))
+    if undefined_count:
+        raise diverged(f"{undefined_count} of {predictions.size} predictions are not finite")
     predictions = label_type.to_score(predictions)
     columns = []
     for truth, prediction in zip(labels.T, predictions.T, strict=True):
-        labelled = ~np.isnan(truth)
-        if labelled.any():
-            columns.append((truth[labelled], prediction[labelled]))
+        is_labelled = ~np.isnan(truth)
+        if is_labelled.any():
+            columns.append((truth[is_labelled], prediction[is_labelled]))
     with warnings.catch_warnings():
         # A small part may have a single class, of which scikit-learn warns, or no label.
         warnings.simplefilter("ignore")

@@ -27,13 +27,13 @@ def find_groups(table: TextTable, spelling: Callable[[str], str]) -> np.ndarray:
 def describe_duplicates(table: TextTable, groups: np.ndarray) -> str:
     """How many usable rows share their text with others, and how many of these texts have
     different labels; "" if no text is repeated."""
-    repeated = _repeated_rows(groups, table.usable)
-    if not repeated:
+    repeated_groups = _repeated_rows(groups, table.usable)
+    if not repeated_groups:
         return ""
-    conflicts = sum(_contradict(table.labels[rows]) for rows in repeated)
+    conflicts = sum(_contradict(table.labels[rows]) for rows in repeated_groups)
     return (
-        f"{sum(map(len, repeated))} rows share {len(repeated)} texts or molecules, {conflicts} of "
-        "these with different labels (task.duplicates says what to do with them)"
+        f"{sum(map(len, repeated_groups))} rows share {len(repeated_groups)} texts or molecules, "
+        f"{conflicts} of these with different labels (task.duplicates says what to do with them)"
     )
 
 
@@ -41,14 +41,14 @@ def describe_shared(table: TextTable, groups: np.ndarray, split: RowSplit) -> st
     """How many texts stand in several parts of a split, and how many of these texts have different
     labels; "" if none does."""
     parts = part_of_rows(split, len(groups))
-    repeated = _repeated_rows(groups, parts != "")
-    shared = [rows for rows in repeated if len(set(parts[rows])) > 1]
-    if not shared:
+    repeated_groups = _repeated_rows(groups, parts != "")
+    shared_groups = [rows for rows in repeated_groups if len(set(parts[rows])) > 1]
+    if not shared_groups:
         return ""
-    conflicts = sum(_contradict(table.labels[rows]) for rows in shared)
+    conflicts = sum(_contradict(table.labels[rows]) for rows in shared_groups)
     return (
-        f"{len(shared)} texts or molecules stand in several of them, {conflicts} of these with "
-        "different labels"
+        f"{len(shared_groups)} texts or molecules stand in several of them, {conflicts} of these "
+        "with different labels"
     )
 
 

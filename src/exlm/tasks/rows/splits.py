@@ -224,8 +224,8 @@ def column_split(frame: pd.DataFrame, column: str, usable: np.ndarray) -> RowSpl
             f"not train, valid or test; correct it, or say column:{column}=VALUE to test on the "
             "rows with this value"
         )
-    named = PARTS if (parts == "test").any() else PARTS[:2]
-    return {part: np.flatnonzero(parts == part) for part in named}
+    names_of_parts = PARTS if (parts == "test").any() else PARTS[:2]
+    return {part: np.flatnonzero(parts == part) for part in names_of_parts}
 
 
 def fold_split(folds: pd.Series, fold: str) -> RowSplit:
@@ -276,8 +276,8 @@ def index_split(path: str | Path, n_rows: int) -> RowSplit:
                     "occurs twice"
                 )
             unassigned.remove(row)
-    named = [part for part in PARTS if part in split or part == "valid"]
-    return _as_arrays({part: split.get(part, []) for part in named})
+    names_of_parts = [part for part in PARTS if part in split or part == "valid"]
+    return _as_arrays({part: split.get(part, []) for part in names_of_parts})
 
 
 def _as_arrays(split: dict[str, list[int]]) -> RowSplit:

@@ -69,11 +69,12 @@ def errors_to_keep(errors: np.ndarray) -> list[list[float]]:
     most MOST_KEPT quantiles of them."""
     errors_of_labels = []
     for column in errors.T:
-        ordered = np.sort(column[~np.isnan(column)])
-        if len(ordered) > MOST_KEPT:
+        sorted_errors = np.sort(column[~np.isnan(column)])
+        if len(sorted_errors) > MOST_KEPT:
             levels = np.arange(1, MOST_KEPT + 1) / (MOST_KEPT + 1)
-            ordered = ordered[[_rank(level, len(ordered)) - 1 for level in levels]]
-        errors_of_labels.append(ordered.tolist())
+            ranks = np.array([_rank(level, len(sorted_errors)) for level in levels])
+            sorted_errors = sorted_errors[ranks - 1]
+        errors_of_labels.append(sorted_errors.tolist())
     return errors_of_labels
 
 

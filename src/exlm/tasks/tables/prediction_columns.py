@@ -40,11 +40,11 @@ def prediction_columns(
         columns[title] = means[:, output]
         if len(predictions_of_models) > 1:
             of_models = [predictions[:, output] for predictions in predictions_of_models]
-            # A label may itself be called `NAME std`.
+            # A label may be called `NAME std`.
             std = "std over seeds" if f"{title} std" in titles else "std"
             columns[f"{title} {std}"] = np.std(of_models, 0, ddof=1)
     if label_type.class_per_row:
-        # A label or a class may itself be called `class`.
+        # A label or a class may be called `class`.
         title = "most probable class" if "predicted class" in columns else "predicted class"
         columns[title] = _most_probable_classes(saved_task, means)
         columns["confidence"] = label_type.class_probabilities(means)[:, 0].max(-1)
