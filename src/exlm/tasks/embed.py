@@ -138,8 +138,7 @@ def embeddings(
     pooling: Pooling,
     progress: str | None = None,
 ) -> np.ndarray:
-    """The vectors of the rows of a table: [rows, width] float32, NaN for those that cannot be
-    used."""
+    """The vectors of the rows of a table: [rows, width] float32, NaN where a row cannot be used."""
     vectors = np.full((len(table.texts), network.config.hidden_size), np.nan, dtype=np.float32)
     for rows, vectors_of_batch in batch_outputs(
         network=network,

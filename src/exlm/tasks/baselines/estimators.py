@@ -133,8 +133,8 @@ def _fit(estimator: BaseEstimator, features: Features, labels: np.ndarray) -> An
 
 
 def _tanimoto(bits: np.ndarray, others: np.ndarray) -> np.ndarray:
-    """The similarity [rows, others] of two sets of fingerprints [..., BITS]: the share of bits that
-    both have, of those that one of them has."""
+    """The similarity [rows, others] of two sets of fingerprints [..., BITS]: how many bits both
+    have, divided by how many at least one of them has."""
     shared = bits @ others.T
     return shared / np.maximum(bits.sum(1)[:, None] + others.sum(1) - shared, 1)
 

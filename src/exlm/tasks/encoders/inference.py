@@ -17,8 +17,8 @@ from exlm.ops.precision import in_precision
 Tokens = dict[str, np.ndarray]
 
 TOKENS_PER_BATCH = 16384
-# The precision of all scores of a training, whatever its own: that of predictions, so that both
-# agree, on every machine.
+# The precision of all scores, whatever the precision of the training. Predictions have it too, so
+# that both agree on every machine.
 SCORING = "fp32"
 LOSS_INPUTS = {"labels", "start_positions", "end_positions"}  # what models take to compute a loss
 
@@ -26,8 +26,8 @@ LOSS_INPUTS = {"labels", "start_positions", "end_positions"}  # what models take
 def pad(
     examples: Sequence[Tokens], tokenizer: PreTrainedTokenizerFast, side: str | None = None
 ) -> dict[str, Tensor]:
-    """The examples' entries and attention_mask as tensors [n, S], padded on a side, left or right,
-    or on the one that the tokenizer prefers."""
+    """The examples' entries and attention_mask as tensors [n, S], padded on a `side`, left or
+    right; where it is None, the tokenizer chooses."""
     columns = {name: [example[name].tolist() for example in examples] for name in examples[0]}
     batch = tokenizer.pad(
         columns, padding_side=side, return_tensors="pt", return_attention_mask=True

@@ -38,10 +38,9 @@ class ModelTexts:
         return cls(**{name: content[key] for name, key in keys.items() if key in content})
 
     def text_column_in(self, columns: Collection[Any], path: str) -> str | None:
-        """The column of the file `path` that has the texts: the one with the name that it had in
-        the training, in upper or lower case, or for molecules the one called smiles. Of an .sdf
-        file always the structures. None if there is no such column, InputError if lines seem to be
-        a table (`check_lines`)."""
+        """The column of the file `path` that has the texts: it is called as in the training, in any
+        case, or for molecules smiles; in an .sdf file it has the structures. None if there is no
+        such column, InputError if lines seem to be a table (`check_lines`)."""
         check_lines(path, self.text_column)
         if format_of(path) == "sdf":
             return SDF_STRUCTURES

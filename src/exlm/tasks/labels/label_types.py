@@ -60,15 +60,15 @@ class LabelType(ABC):
 
     @abstractmethod
     def read(self, readings: CellReadings, class_names: Sequence[str] | None) -> pd.DataFrame:
-        """The labels that cells say [rows, labels], NaN for one that is missing or not allowed.
-        `class_names` are all that there may be, if labels are their indices."""
+        """The labels that cells say [rows, labels], NaN where a label is missing or not allowed.
+        If labels are indices of classes, `class_names` are all classes."""
 
     def title(self, name: str, labels: np.ndarray) -> str:
-        """The `name` of a column of labels, and what of these [rows] is worth telling."""
+        """The `name` of a column, and what is worth telling of its labels [rows]."""
         return name
 
     def head_names(self, names: list[str]) -> list[str]:
-        """A name for every output of the model's head, from those of the classes or labels."""
+        """A name for every output of the model's head, from the `names` of classes or labels."""
         return names
 
     def targets(self, labels: np.ndarray) -> Tensor:
@@ -212,7 +212,7 @@ class UnitClasses(Classes):
         return labels[both][:, None], predictions[both]
 
 
-# by the task type; one that is not here reads no labels of tables
+# by the task type, if it reads labels of tables
 LABEL_TYPES: dict[str, LabelType] = {
     "binary": Binary(),
     "multiclass": Classes(),

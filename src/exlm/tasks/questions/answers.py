@@ -96,7 +96,7 @@ def _best_answer(
     if any(np.isnan(logits).any() for _, logits in windows):
         raise diverged("the logits are not numbers")
     null_logit = min(float(logits[:, window.null].sum()) for window, logits in windows)
-    # the logit of every span by its first character and the one after its last
+    # the logit of every span by where it begins and ends, in characters of the context
     spans: dict[tuple[int, int], float] = {}
     for window, logits in windows:
         tokens = np.flatnonzero(window.offsets[:, 0] >= 0)

@@ -22,7 +22,7 @@ from exlm.tasks.encoders.supervised import ShuffledBatches
 
 COLUMNS = ["id", "question", "context", "answers", "remark", "problem"]
 NOT_UNDERSTOOD = "no answers that are understood; write them as in SQuAD 2.0, or in a column answer"
-MIN_STEP = 16  # each window must begin at least this many tokens after the one before
+MIN_STEP = 16  # each window must begin at least this many tokens after the window before
 
 
 def read_questions(path: Path | str, labelled: bool = True) -> pd.DataFrame:
@@ -132,8 +132,8 @@ class Window:
     Attributes:
         row: row of the question.
         example: [S] by name: input_ids and, where the tokenizer makes them, token_type_ids.
-        offsets: int32 [S, 2]: of a token of the context its first character and the one after its
-            last, accents included; -1 for other tokens.
+        offsets: int32 [S, 2]: where a token of the context begins and ends in the context, by
+            characters, accents included; -1 for other tokens.
         null: position of CLS (or BOS), which stands for "no answer".
         label: first and last token of the first answer; `null` twice if the window does not hold
             all of it, or there is none; None if no window of the question holds it."""

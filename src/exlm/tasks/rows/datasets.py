@@ -127,8 +127,7 @@ def read_files(config: TaskConfig) -> dict[str, FileRows]:
 def fill_in(
     hyper: FinetuneConfig, dataset_defaults: dict[str, Any], molecules: bool
 ) -> FinetuneConfig:
-    """Fills in the hyper-parameters that were left out: those of the data set, or else the
-    defaults."""
+    """Fills in hyper-parameters that were left out, by the data set or else the defaults."""
     defaults = DEFAULT_HYPER["molecules" if molecules else "text"] | dataset_defaults
     missing = {name: value for name, value in defaults.items() if getattr(hyper, name) is None}
     return replace(hyper, **missing)
@@ -211,8 +210,8 @@ def file_task(path: str | Path, columns: Iterable[str] | None) -> str:
 
 
 def molnet_departures(task: str, rows: int, usable: int) -> list[str]:
-    """How the rows and the usable rows of a table differ in number from those of its task
-    (`file_task`), if this is a MoleculeNet set."""
+    """How many more or fewer rows and usable rows a table has than the published set, if its task
+    (`file_task`) is a MoleculeNet set."""
     entry = MOLECULENET.get(task)
     if entry is None or not (_differs(rows, entry.rows) or _differs(usable, entry.rows)):
         return []

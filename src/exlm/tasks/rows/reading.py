@@ -153,7 +153,7 @@ class TextReader:
         return checked, TableTokens(examples, unit_starts)
 
     def _judge_row(self, text: str, pair: str | None, example: Tokens) -> tuple[str, str]:
-        """Why a row cannot be used, and what is odd about one that can; "" for nothing."""
+        """Why a row cannot be used, or what is odd about a usable row; "" for nothing."""
         token_ids = example["input_ids"]
         texts = [a_text for a_text in (text, pair) if a_text]
         unknown = ""

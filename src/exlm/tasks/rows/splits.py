@@ -3,7 +3,7 @@ the last two are one molecule:
 
 * a split has the ascending row numbers of each part: {"train": [3, 4], "valid": [0], "test": [1]}
 * a mask (`rows_to_split`) says of every row whether it is meant: [True, True, False, True, True]
-* groups (`find_groups`) have for every row the first one that equals it: [0, 1, 2, 3, 3]"""
+* groups (`find_groups`) have for every row the first row that equals it: [0, 1, 2, 3, 3]"""
 
 import json
 from collections.abc import Sequence

@@ -55,7 +55,7 @@ class TextTable:
     separators: Mapping[str, str] = field(default_factory=dict)  # of the files, as `FileRows` says
 
     def doubtful_points(self, cells: pd.DataFrame) -> pd.DataFrame:
-        """Which of these cells of labels [rows, labels] may be thousands."""
+        """[rows, labels] which cells of labels may be thousands."""
         return doubtful_points(cells, self.frame, self.separators)
 
     @property

@@ -110,8 +110,8 @@ def conformal_margins(model: SeedModel, level: float) -> np.ndarray:
 
 
 def _rank(level: float, count: int) -> int:
-    """The number, from 1, of the one of `count` sorted errors that another error does not exceed
-    with probability `level`; over `count` if none of them is large enough."""
+    """Which of `count` sorted errors, from 1, another error does not exceed with probability
+    `level`; over `count` if none is large enough."""
     return math.ceil(round(level * (count + 1), 9))
 
 

@@ -45,7 +45,7 @@ from exlm.tasks.tables.training_texts import (
 )
 
 DISTANCE = "distance to training"  # the title of a column
-# predictions for molecules with a larger distance to those of the training deserve less trust
+# predictions for molecules that are farther from the training deserve less trust
 FAR = 0.7
 
 

@@ -49,7 +49,7 @@ class TableTask:
     # [rows] bool, the rows that can be used as far as the model is not asked, so that the splits of
     # all models and baselines are the same
     rows_to_split: np.ndarray
-    merged_labels: dict[str, pd.Series]  # columns of labels that are not those of the cells
+    merged_labels: dict[str, pd.Series]  # columns for labels that differ from the cells
     # of the fine-tuned model that the training goes on from, if there is one
     earlier_texts: TrainingTexts
     summary: str
@@ -97,8 +97,8 @@ class TableTask:
         )
 
     def rows_to_predict(self, split: RowSplit) -> np.ndarray:
-        """[rows] bool: all rows of a table; of several files those of valid, and all that are not
-        in the file of train."""
+        """[rows] bool: all rows of one file; of several files the rows of valid, and all rows that
+        are not in the file of train."""
         parts = self.table.parts
         if parts is None:
             return np.ones(len(self.table.texts), dtype=bool)
