@@ -6,7 +6,6 @@ import re
 import signal
 from copy import deepcopy
 from dataclasses import asdict, replace
-from functools import partial
 
 import numpy as np
 import pandas as pd
@@ -25,7 +24,8 @@ from exlm.storage.models import load_model, save_model
 from exlm.storage.tokenizers import load_tokenizer
 from exlm.tasks.config import FinetuneConfig, TaskConfig
 from exlm.tasks.embed import embed
-from exlm.tasks.encoders.supervised import ShuffledBatches, train_best_epoch
+from exlm.tasks.encoders.saved_task import SavedTask
+from exlm.tasks.encoders.supervised import ShuffledBatches, Supervision, train_best_epoch
 from exlm.tasks.finetune import finetune
 from exlm.tasks.labels.label_types import LABEL_TYPES
 from exlm.tasks.labels.scores import score_predictions
@@ -451,9 +451,12 @@ def test_the_best_epoch_and_patience_survive_a_crash(tmp_path, asked, step):
     def train(name, score):
         torch.manual_seed(1)
         network = torch.nn.Linear(3, 1)
-        validate = partial(score, network)
         best = train_best_epoch(
-            network, loss, batches, tmp_path / name, hyper, validate, "accuracy"
+            network,
+            Supervision(SavedTask(), {}, batches, loss, score, finish=None),
+            hyper=hyper,
+            metric="accuracy",
+            run_dir=tmp_path / name,
         )
         return (
             best,

@@ -4,16 +4,16 @@ import time
 from dataclasses import dataclass, field, replace
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
 from exlm.data.spelling import Spelling, spelling_of
 from exlm.errors import InputError
 from exlm.tasks.baselines import BASELINES
+from exlm.tasks.baselines.inputs import check_texts, protein_letters
 from exlm.tasks.baselines.programs import environment
 from exlm.tasks.baselines.saved import SavedBaseline
-from exlm.tasks.baselines.texts import check_texts, protein_letters
 from exlm.tasks.config import TaskConfig
 from exlm.tasks.encoders.saved_task import ModelTexts
 from exlm.tasks.grid import DEFAULT_SEEDS, Grid
@@ -22,11 +22,12 @@ from exlm.tasks.results import GridResults, SeedResult
 from exlm.tasks.rows.datasets import load_labelled, resolve
 from exlm.tasks.rows.hashes import split_hash
 from exlm.tasks.rows.splits import RowSplit
-from exlm.tasks.rows.table import TextTable
 from exlm.tasks.tables.seed_results import write_results
 from exlm.tasks.tables.table_config import infer_settings
 from exlm.tasks.tables.table_task import TableTask, make_table_task
 from exlm.tasks.task import TABLE_KIND, find_task_kind
+
+OWN_PACKAGES = ("rdkit", "scikit-learn")  # of this environment, which make predictions
 
 
 def baseline(
@@ -71,7 +72,7 @@ def baseline(
         environment(program_packages)  # installed before anything is written
     hyper: dict[str, Any] = {
         **BASELINES[name].settings,
-        "packages": program_packages or own_packages(),
+        "packages": program_packages or [f"{name}=={version(name)}" for name in OWN_PACKAGES],
     }
     if epochs is not None:
         hyper["epochs"] = epochs
@@ -86,11 +87,6 @@ def baseline(
         model_identity={"baseline": name},
     )
     return grid.run(recipe)
-
-
-def own_packages() -> tuple[str, ...]:
-    """The packages of this environment that make the predictions of a baseline."""
-    return f"rdkit=={version('rdkit')}", f"scikit-learn=={version('scikit-learn')}"
 
 
 def read_baseline_task(name: str, config: TaskConfig) -> TableTask:
@@ -124,43 +120,43 @@ def read_baseline_task(name: str, config: TaskConfig) -> TableTask:
     return make_table_task(
         table_config,
         check_texts(table, molecules, letters, config.on_invalid),
-        learner=BaselineFitting(name),
+        learn=BaselineFitting(name).train_seed,
         rows_to_split=table.usable,
         spelling=spelling_of(letters, molecules, table_config.standardize).as_compared,
     )
 
 
-class BaselineFit(NamedTuple):
-    """What a fit gave."""
-
-    predictions: np.ndarray  # [rows, classes or labels]
-    seconds: float  # how long it took
-
-
 @dataclass(eq=False)
 class BaselineFitting:
-    """Baselines that are fitted to a labelled table (a `TableLearner`)."""
+    """A baseline that is fitted to a labelled table."""
 
     name: str
-    # what fits gave, by what decides it: the split and, if the baseline is random, the seed
-    fits: dict[tuple[str, int | None], BaselineFit] = field(default_factory=dict)
+    # predictions [rows, outputs] and the seconds that they took, by what decides them: the hash of
+    # the split and, if the baseline is random, the seed
+    fits: dict[tuple[str, int | None], tuple[np.ndarray, float]] = field(default_factory=dict)
 
     def train_seed(
         self, task: TableTask, run_dir: Path, hyper: dict[str, Any], seed: int
     ) -> SeedResult:
-        """Fits the baseline with one seed, and writes its predictions and what it learned from."""
+        """Fits the baseline with one seed, and writes its predictions and what it learned from. A
+        baseline that is not random is not fitted again to the split of another seed."""
         run_dir.mkdir(parents=True, exist_ok=True)
         split = task.split_of(seed)
         seed_baseline = self._baseline_of_seed(task, split, seed, hyper.get("epochs"))
-        fit = self._fit_once(seed_baseline, task.table, split, run_dir / "program.log")
+        key = (split_hash(split), seed if BASELINES[self.name].is_random else None)
+        if key not in self.fits:
+            start = time.monotonic()
+            predictions = seed_baseline.predict(task.table, run_dir / "program.log")
+            self.fits[key] = (predictions, round(time.monotonic() - start, 3))
+        predictions, seconds = self.fits[key]
         seed_baseline.write(run_dir)
-        results = write_results(task, split, seed_baseline.task, fit.predictions, run_dir)
-        return {"seconds": fit.seconds, **results}
+        results = write_results(task, split, seed_baseline.task, predictions, run_dir)
+        return {"seconds": seconds, **results}
 
     def _baseline_of_seed(
         self, task: TableTask, split: RowSplit, seed: int, epochs: int | None
     ) -> SavedBaseline:
-        """The baseline of a seed, with the rows of train and valid. Others are not shown to it."""
+        """The baseline of a seed, with the rows of train and valid: it is not shown others."""
         table = task.table
         rows = np.sort(np.concatenate([split["train"], split["valid"]]))
         spelling = Spelling(task.config.molecules, task.config.standardize)
@@ -180,16 +176,3 @@ class BaselineFitting:
             train=np.searchsorted(rows, split["train"]),
             valid=np.searchsorted(rows, split["valid"]),
         )
-
-    def _fit_once(
-        self, seed_baseline: SavedBaseline, table: TextTable, split: RowSplit, log: Path
-    ) -> BaselineFit:
-        """The predictions for all rows. A baseline that is not random is not fitted again to a
-        split that another seed had, too."""
-        seed = seed_baseline.seed if BASELINES[self.name].is_random else None
-        key = (split_hash(split), seed)
-        if key not in self.fits:
-            start = time.monotonic()
-            predictions = seed_baseline.predict(table, log)
-            self.fits[key] = BaselineFit(predictions, round(time.monotonic() - start, 3))
-        return self.fits[key]

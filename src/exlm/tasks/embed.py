@@ -138,16 +138,15 @@ def embeddings(
     pooling: Pooling,
     progress: str | None = None,
 ) -> np.ndarray:
-    """The vectors of the rows of a table: [rows, width] float32, NaN for those that cannot be
-    used."""
-    rows = np.flatnonzero(table.usable)
+    """The vectors of the rows of a table: [rows, width] float32, NaN where a row cannot be used."""
     vectors = np.full((len(table.texts), network.config.hidden_size), np.nan, dtype=np.float32)
-    for numbers, vectors_of_batch in batch_outputs(
+    for rows, vectors_of_batch in batch_outputs(
         network=network,
         function=partial(network.embedding, pooling=pooling),
-        examples=[tokens.examples[row] for row in rows],
+        examples=tokens.examples,
         tokenizer=tokenizer,
         progress=progress,
+        rows=np.flatnonzero(table.usable),
     ):
-        vectors[rows[numbers]] = vectors_of_batch
+        vectors[rows] = vectors_of_batch
     return vectors

@@ -71,9 +71,9 @@ def finetune(
         # what auto means differs between machines
         "precision": used_precision(devices.device(device), train.precision),
     }
-    task_type = find_task_kind(resolved_task.task_type)
+    task_kind = find_task_kind(resolved_task.task_type)
     encoder = EncoderSource(model, from_scratch, device)
-    labelled_task = task_type.read_task(encoder, resolved_task)
+    labelled_task = task_kind.read_task(encoder, resolved_task)
     molecules = bool(labelled_task.config.molecules)
     runs = Grid(
         directory=Path(output),

@@ -74,7 +74,7 @@ class Grid:
         returns this. Prints what was inferred from the data, and what came out. InputError if a
         finished run had other settings or hyper-parameters.
 
-        Only the weights of the best grid cell are kept, and those of its best seed are copied to
+        Only the weights of the best grid cell are kept; the weights of its best seed are copied to
         the grid's directory. A grid cell whose training stops with an error (it diverges, say)
         counts as the worst."""
         print_task(self.task)
@@ -135,8 +135,7 @@ class Grid:
         return to_json_types({**self.model_identity, **task})
 
     def _identity_of(self, cell: str) -> dict[str, Any]:
-        """The identity of a grid cell's runs, with those hyper-parameters that change the
-        numbers."""
+        """The identity of a grid cell's runs, with the hyper-parameters that change the numbers."""
         hyper = self.hyper_by_cell[cell]
         # Files call the hyper-parameters `train`, as recipes do.
         return {
@@ -145,7 +144,6 @@ class Grid:
         }
 
     def _run_dir(self, cell: str, seed: int) -> Path:
-        """The directory of a run."""
         return self.directory / cell / f"seed-{seed}"
 
     def _finished(self, cell: str, seed: int) -> SeedResult | None:
@@ -161,8 +159,8 @@ class Grid:
         return goodness(scores["valid"].get(metric, {}).get("median"), metric)
 
     def _with_model(self, cell: str, result: SeedResult) -> SeedResult:
-        """The result of a run, which is trained again if its model was removed, as those of a grid
-        cell are that was not the best of an earlier grid."""
+        """The result of a run, which is trained again if its model was removed: the grid cell may
+        not have been the best of an earlier grid."""
         has_weights = any(self._run_dir(cell, result["seed"]).glob("*.safetensors"))
         if has_weights or not leaves_model(result):
             return result

@@ -1,11 +1,9 @@
 """The commands for fine-tuned models: predictions for the rows of a file, and how good they are on
 labelled rows."""
 
-import sys
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pandas as pd
 
 from exlm.data.columns import listed
@@ -18,17 +16,14 @@ from exlm.storage.files import GRID_RESULTS, read_or_empty, write_json
 from exlm.storage.models import weight_hash
 from exlm.tasks.baselines.saved import SavedBaseline
 from exlm.tasks.encoders.loading import SeedModel, load_saved_task
-from exlm.tasks.encoders.saved_task import SavedTask
-from exlm.tasks.labels.metrics import SCALED_ERRORS, in_digits
-from exlm.tasks.labels.scores import BOOTSTRAP_LEVEL, with_intervals
+from exlm.tasks.labels.scores import with_intervals
+from exlm.tasks.printed_results import print_report
 from exlm.tasks.results import is_baseline, seed_directories
 from exlm.tasks.rows.table import UNUSABLE
 from exlm.tasks.tables.ensemble import Encoders
-from exlm.tasks.tables.predictions import Evaluation, PredictOptions
+from exlm.tasks.tables.predictions import Predictions, PredictOptions
 from exlm.tasks.tables.predictor import TablePredictor, open_table
 from exlm.tasks.task import TABLE_KIND, find_task_kind, open_table_with
-
-MOST_CLASSES_SHOWN = 12  # in the table of predicted classes
 
 
 def predict(
@@ -59,8 +54,8 @@ def predict(
     target = output_path(model, input, output, "predictions.csv", suffixes)
     predict_options = PredictOptions(**options)
     models = _seed_models(model, predict_options)
-    task_type = find_task_kind(models[0].saved_task.task_type)
-    if task_type is TABLE_KIND:
+    task_kind = find_task_kind(models[0].saved_task.task_type)
+    if task_kind is TABLE_KIND:
         predictor = open_table_with(models, input, predict_options)
         layout = output_layout(input, predict_options.header, target, predictor.label_columns)
         # pieces of a workbook cannot be joined
@@ -71,12 +66,11 @@ def predict(
         predictions = predictor.predict()
     else:
         layout = output_layout(input, predict_options.header, target)
-        predictions = task_type.predict_file(models, input, predict_options)
+        predictions = task_kind.predict_file(models, input, predict_options)
     write_frame(predictions.frame, target, layout=layout)
     print(f"{describe_counts(predictions.counts)}: {target}")
     if predictions.evaluation:
-        report = _report(predictions.evaluation, predictions.counts, resamples=0, seed=0)
-        _print_report(report, models[0].saved_task)
+        print_report(_report(predictions, resamples=0, seed=0), models[0].saved_task)
     if predictions.note:
         print(f"not scored: {predictions.note}")
     return target
@@ -160,19 +154,15 @@ def evaluate(
     predict_options = PredictOptions(**options)
     models = _seed_models(model, predict_options)
     saved_task = models[0].saved_task
-    task_type = find_task_kind(saved_task.task_type)
-    predictions = task_type.predict_file(models, input, predict_options)
+    task_kind = find_task_kind(saved_task.task_type)
+    predictions = task_kind.predict_file(models, input, predict_options)
     if predictions.evaluation is None:
         problem = "no question has an answer; give them as `exlm finetune` takes them"
         if saved_task.label_columns:  # questions have none
             labels = listed(saved_task.label_columns, 5)
             problem = f"no column has {labels}; name the column that has them with label_columns"
         raise InputError(f"{input}: nothing can be scored: {predictions.note or problem}")
-    report = {
-        "model": model,
-        "input": input,
-        **_report(predictions.evaluation, predictions.counts, resamples, seed),
-    }
+    report = {"model": model, "input": input, **_report(predictions, resamples, seed)}
     write_json(target, report)
     without = "without a prediction (the column problem of exlm predict says why)"
     print(
@@ -180,16 +170,16 @@ def evaluate(
             {kind.replace(UNUSABLE, without): n for kind, n in predictions.counts.items()}
         )
     )
-    _print_report(report, saved_task)
+    print_report(report, saved_task)
     print(f"everything is in {target}")
     return report
 
 
-def _report(
-    evaluation: Evaluation, counts: dict[str, int], resamples: int, seed: int
-) -> dict[str, Any]:
+def _report(predictions: Predictions, resamples: int, seed: int) -> dict[str, Any]:
     """How many rows are scored, and their scores: what `evaluate` returns but for `model` and
     `input`. The calibration error has no interval: samples repeat rows, which makes it larger."""
+    evaluation = predictions.evaluation
+    assert evaluation is not None
     metrics = {}
     for name, score in evaluation.scorers.items():
         progress = f"intervals of {name}"
@@ -199,73 +189,13 @@ def _report(
     return {
         "labelled": len(evaluation.rows),
         "unknown_labels": evaluation.unknown_labels,
-        "unusable": counts.get(UNUSABLE, 0),
+        "unusable": predictions.counts.get(UNUSABLE, 0),
         "in_training": evaluation.seen_rows,
         "resamples": resamples,
         "seed": seed,
         "metrics": metrics,
-        "labels": evaluation.labels,
-        "classes": evaluation.classes,
-        "confusion": evaluation.confusion,
+        **evaluation.details,
     }
-
-
-def _print_report(report: dict[str, Any], saved_task: SavedTask) -> None:
-    """Prints a `_report` on models of a task."""
-    print(f"{report['labelled']} labelled rows")
-    if report["in_training"] is None:
-        note(
-            "there is no record of the training beside the model, so that it cannot be told which "
-            "rows were trained on"
-        )
-    elif report["in_training"]:
-        print(
-            f"warning: {report['in_training']} of the labelled rows have a text or molecule of the "
-            "training, which a model may know by heart; leave them out for an honest number (the "
-            "column in_training of exlm predict marks them)",
-            file=sys.stderr,
-        )
-    print(pd.DataFrame(report["metrics"]).map(_in_words).to_string())
-    if report["resamples"]:
-        print(
-            f"in brackets: {BOOTSTRAP_LEVEL:.0%} bootstrap intervals over rows "
-            f"({report['resamples']} draws)"
-        )
-    if saved_task.error_scales:
-        print(SCALED_ERRORS)
-    of_labels = pd.DataFrame(report["labels"]).T
-    undefined = of_labels.columns[of_labels.isna().any()].difference(["coverage"], sort=False)
-    if len(undefined):
-        print(
-            f"{' and '.join(undefined)} are means over the labels that have them here; "
-            "the other labels have too few rows, or only one class"
-        )
-    own_units = ", in its own units" if saved_task.error_scales else ""
-    tables = {
-        f"every label by itself{own_units}": report["labels"],
-        "every class by itself": report["classes"],
-    }
-    if len(report["confusion"]) <= MOST_CLASSES_SHOWN:
-        title = "rows of each class (down) by the class that is predicted (across)"
-        tables[title] = report["confusion"]
-    for title, lines in tables.items():
-        if lines:
-            print(f"{title}:")
-            table = pd.DataFrame.from_dict(lines, orient="index")
-            print(table.to_string(max_rows=20, float_format=in_digits))
-
-
-def _in_words(score: dict[str, float]) -> str:
-    """A number with its interval, if it has one."""
-    value = score["value"]
-    low = score.get("low", np.nan)
-    high = score.get("high", np.nan)
-    if not np.isfinite([value, low, high]).all() or low == high:
-        return in_digits(value)
-    if isinstance(value, int):
-        low = round(low)
-        high = round(high)
-    return f"{in_digits(value)} ({in_digits(low)} to {in_digits(high)})"
 
 
 def _seed_models(model: str, options: PredictOptions) -> list[SeedModel]:

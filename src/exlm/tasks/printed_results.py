@@ -1,12 +1,17 @@
 """What a fine-tuning or a baseline prints of its data at the beginning, and of its scores at the
-end."""
+end; and what `exlm evaluate` prints."""
 
+import sys
 from pathlib import Path
+from typing import Any
 
 import numpy as np
+import pandas as pd
 
 from exlm.errors import InputError, note
+from exlm.tasks.encoders.saved_task import SavedTask
 from exlm.tasks.labels.metrics import ENTITY_F1, SCALED_ERRORS, in_digits
+from exlm.tasks.labels.scores import BOOTSTRAP_LEVEL
 from exlm.tasks.results import GridResults, Statistics
 from exlm.tasks.rows.datasets import data_name
 from exlm.tasks.rows.table import first_reported_row
@@ -15,6 +20,7 @@ from exlm.tasks.task import Task
 # With fewer rows, or fewer rows of one of two classes, the bootstrap interval is often too narrow.
 FEW_ROWS = 50
 FEW_OF_A_CLASS = 30
+MOST_CLASSES_SHOWN = 12  # in the table of predicted classes
 # what is usually told beside the metric that chose the epoch, if the task has it
 USUAL_METRICS = ["rmse", "mae", "r2", "spearman", "roc_auc", "average_precision", ENTITY_F1]
 USUAL_METRICS += ["accuracy", "f1", "macro_f1", "matthews", "em"]
@@ -58,7 +64,6 @@ def describe_results(grid_results: GridResults, directory: Path) -> str:
 
 
 def _lines_of_part(grid_results: GridResults, part: str) -> list[str]:
-    """The score of a part, what it rests on, and other usual scores."""
     metric = grid_results["metric"]
     scores: Statistics = grid_results[part]
     counts: Statistics = grid_results.get("counts", {}).get(part, {})
@@ -101,7 +106,6 @@ def _counts_in_words(counts: Statistics) -> str:
 
 
 def _interval_in_words(interval: Statistics) -> str:
-    """The bootstrap interval of a score, as the medians of its bounds over the seeds."""
     low = in_digits(interval["low"]["median"])
     high = in_digits(interval["high"]["median"])
     text = f"; 95% interval over rows {low} to {high}"
@@ -152,3 +156,60 @@ def _notes_on_few(counts: Statistics) -> list[str]:
         f"note: with so few {few} this number is a rough guess, and the interval itself is often "
         "too narrow; it does not tell which of two models with similar numbers is better"
     ]
+
+
+def print_report(report: dict[str, Any], saved_task: SavedTask) -> None:
+    """Prints what `exlm evaluate` reports of models of a task."""
+    print(f"{report['labelled']} labelled rows")
+    if report["in_training"] is None:
+        note(
+            "there is no record of the training beside the model, so that it cannot be told which "
+            "rows were trained on"
+        )
+    elif report["in_training"]:
+        print(
+            f"warning: {report['in_training']} of the labelled rows have a text or molecule of the "
+            "training, which a model may know by heart; leave them out for an honest number (the "
+            "column in_training of exlm predict marks them)",
+            file=sys.stderr,
+        )
+    print(pd.DataFrame(report["metrics"]).map(_in_words).to_string())
+    if report["resamples"]:
+        print(
+            f"in brackets: {BOOTSTRAP_LEVEL:.0%} bootstrap intervals over rows "
+            f"({report['resamples']} draws)"
+        )
+    if saved_task.error_scales:
+        print(SCALED_ERRORS)
+    of_labels = pd.DataFrame(report["labels"]).T
+    undefined = of_labels.columns[of_labels.isna().any()].difference(["coverage"], sort=False)
+    if len(undefined):
+        print(
+            f"{' and '.join(undefined)} are means over the labels that have them here; "
+            "the other labels have too few rows, or only one class"
+        )
+    own_units = ", in its own units" if saved_task.error_scales else ""
+    tables = {
+        f"every label by itself{own_units}": report["labels"],
+        "every class by itself": report["classes"],
+    }
+    if len(report["confusion"]) <= MOST_CLASSES_SHOWN:
+        title = "rows of each class (down) by the class that is predicted (across)"
+        tables[title] = report["confusion"]
+    for title, lines in tables.items():
+        if lines:
+            print(f"{title}:")
+            table = pd.DataFrame.from_dict(lines, orient="index")
+            print(table.to_string(max_rows=20, float_format=in_digits))
+
+
+def _in_words(score: dict[str, float]) -> str:
+    value = score["value"]
+    low = score.get("low", np.nan)
+    high = score.get("high", np.nan)
+    if not np.isfinite([value, low, high]).all() or low == high:
+        return in_digits(value)
+    if isinstance(value, int):
+        low = round(low)
+        high = round(high)
+    return f"{in_digits(value)} ({in_digits(low)} to {in_digits(high)})"

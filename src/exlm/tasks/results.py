@@ -38,7 +38,7 @@ class SeedResult(TypedDict, total=False):
     settings: dict[str, Any]  # by name: the identity of the run
     stopped: str  # why there are no scores
     best_epoch: int  # of a model
-    # `model`: of a model, the SHA-256 of those that it began with, by name
+    # `model`: of a model, the SHA-256 by name of the files that it began with
     weight_files: dict[str, dict[str, str]]
     seconds: float  # of a baseline
     split: dict[str, int]  # rows
@@ -69,7 +69,7 @@ def leaves_model(result: SeedResult) -> bool:
 def summarise_parts(
     numbers_of_seeds: Sequence[dict[str, dict[str, float]]],
 ) -> dict[str, Statistics]:
-    """The numbers of all seeds, by part and name, summarised for those parts that all have."""
+    """The numbers of all seeds, by part and name, summarised for the parts that all seeds have."""
     first, *others = numbers_of_seeds
     return {
         part: summarise([numbers[part] for numbers in numbers_of_seeds])
@@ -108,7 +108,7 @@ def is_baseline(run_dir: Path) -> bool:
 
 def best_seed_directory(path: str) -> Path:
     """The directory of the model whose seed is best on valid, in the output of a fine-tuning;
-    `path` itself if it is that of a seed."""
+    `path` itself if it is the directory of a seed."""
     grid_results = read_or_empty(Path(path) / GRID_RESULTS)
     if not grid_results:
         return Path(path)

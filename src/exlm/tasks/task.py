@@ -1,8 +1,8 @@
 """What a task is, and which kinds there are. Three names are near to one another:
 
 - A task type is a word of the settings and the results, such as `binary` or `regression`.
-- A `LabelType` (`labels/label_types.py`) says what the labels of a task type are, if they are those
-  of rows of a table, or of residues or words.
+- A `LabelType` (`labels/label_types.py`) says what the labels of a task type are, if rows of a
+  table, residues or words have labels.
 - A `TaskKind` says which function reads the data and which one predicts. All task types that have a
   `LabelType` are of one kind, TABLE_KIND. Any other task type has its own.
 
@@ -76,7 +76,6 @@ def open_table_with(
 
 
 def predict_table(models: Sequence[SeedModel], path: str, options: PredictOptions) -> Predictions:
-    """What fine-tuned encoders or baselines predict for all rows of the table `path`."""
     return open_table_with(models, path, options).predict()
 
 

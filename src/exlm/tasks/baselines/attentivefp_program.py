@@ -64,7 +64,7 @@ def predict(network: nn.Module, graphs: list[Any]) -> Tensor:
 
 
 def masked_loss(outputs: Tensor, labels: Tensor, task_type: str) -> Tensor:
-    """The mean loss of outputs [rows, outputs] over those labels [rows, labels] that are there."""
+    """The mean loss of outputs [rows, outputs] over the labels [rows, labels] that are present."""
     if task_type == "multiclass":
         return F.cross_entropy(outputs, labels[:, 0].long())
     present = ~labels.isnan()

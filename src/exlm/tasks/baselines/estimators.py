@@ -14,8 +14,7 @@ from sklearn.linear_model import LogisticRegression, Ridge
 
 from exlm.data.chemistry import fingerprints
 from exlm.errors import InputError
-from exlm.tasks.baselines.inputs import FitInputs
-from exlm.tasks.baselines.texts import protein_letters
+from exlm.tasks.baselines.inputs import FitInputs, protein_letters
 
 Features: TypeAlias = np.ndarray | sparse.csr_matrix  # [rows, features]
 
@@ -60,9 +59,8 @@ def fit_linear_to_molecules(inputs: FitInputs) -> np.ndarray:
 
 
 def fit_linear_to_words(inputs: FitInputs) -> np.ndarray:
-    """Predictions from TF-IDF of words and pairs of words, as in the train part, or of up to three
-    letters of proteins. Of two texts: the features of each, their differences and their
-    products."""
+    """Predictions from TF-IDF of the words and pairs of words in train or, for proteins, of up to
+    three letters. Two texts have the features of each, their differences and their products."""
     columns = [inputs.texts] if inputs.pairs is None else [inputs.texts, inputs.pairs]
     train_texts = [texts[row] for texts in columns for row in inputs.train]
     if protein_letters(train_texts):
@@ -92,8 +90,8 @@ def ecfp(smiles: Sequence[str]) -> np.ndarray:
 
 
 def best_linear_model(inputs: FitInputs, features: Features) -> np.ndarray:
-    """Predictions [rows, outputs] of logistic (for numbers ridge) regressions, with that one of
-    C_VALUES that is best on valid; of equal ones the first."""
+    """Predictions [rows, outputs] of logistic (for numbers ridge) regressions, by the first of
+    C_VALUES that is best on valid."""
     estimators: list[BaseEstimator]
     if inputs.label_type.is_number:
         estimators = [Ridge(alpha=1 / c) for c in C_VALUES]
@@ -111,14 +109,14 @@ def one_model_per_label(
     columns = []
     for labels in inputs.labels.T:
         rows = inputs.train[~np.isnan(labels[inputs.train])]
-        fitted = _fit(estimator, features[rows], labels[rows])
+        model = _fit(estimator, features[rows], labels[rows])
         if inputs.label_type.is_number:
-            columns.append(fitted.predict(features)[:, None])
+            columns.append(model.predict(features)[:, None])
             continue
         has_classes = inputs.label_type.has_classes
         probabilities = np.zeros((features.shape[0], inputs.outputs if has_classes else 2))
-        # 0 for those classes that the train part lacks
-        probabilities[:, fitted.classes_.astype(int)] = fitted.predict_proba(features)
+        # 0 for classes that the train part lacks
+        probabilities[:, model.classes_.astype(int)] = model.predict_proba(features)
         columns.append(probabilities if has_classes else probabilities[:, 1:])
     return np.hstack(columns)
 
@@ -126,28 +124,28 @@ def one_model_per_label(
 def _fit(estimator: BaseEstimator, features: Features, labels: np.ndarray) -> Any:
     """A fitted copy of an estimator. A classifier of a single class, which some refuse to learn,
     always predicts it."""
-    single_class = is_classifier(estimator) and np.ptp(labels) == 0
-    fitted = (DummyClassifier() if single_class else clone(estimator)).fit(features, labels)
-    if hasattr(fitted, "estimators_"):
+    has_single_class = is_classifier(estimator) and np.ptp(labels) == 0
+    model = (DummyClassifier() if has_single_class else clone(estimator)).fit(features, labels)
+    if hasattr(model, "estimators_"):
         # Threads would add up the trees in any order, and the last bits would differ.
-        fitted.n_jobs = 1
-    return fitted
+        model.n_jobs = 1
+    return model
 
 
 def _tanimoto(bits: np.ndarray, others: np.ndarray) -> np.ndarray:
-    """The similarity [rows, others] of two sets of fingerprints [..., BITS]: the share of bits that
-    both have, of those that one of them has."""
+    """The similarity [rows, others] of two sets of fingerprints [..., BITS]: how many bits both
+    have, divided by how many at least one of them has."""
     shared = bits @ others.T
     return shared / np.maximum(bits.sum(1)[:, None] + others.sum(1) - shared, 1)
 
 
 def _weighted_mean(labels: np.ndarray, similarity: np.ndarray) -> np.ndarray:
-    """For every row of a similarity [rows, others], the mean over its nearest labelled ones of the
-    labels [others]."""
-    labelled = np.flatnonzero(~np.isnan(labels))
-    count = min(NEIGHBOURS, len(labelled))
-    order = np.argpartition(-similarity[:, labelled], count - 1, axis=1)
-    nearest = labelled[order[:, :count]]
+    """[rows] the mean of the labels [others] of the nearest rows that have one, by `similarity`
+    [rows, others]."""
+    labelled_rows = np.flatnonzero(~np.isnan(labels))
+    count = min(NEIGHBOURS, len(labelled_rows))
+    order = np.argpartition(-similarity[:, labelled_rows], count - 1, axis=1)
+    nearest = labelled_rows[order[:, :count]]
     # Where no neighbour has anything in common with the row, all of them count alike.
     weights = np.take_along_axis(similarity, nearest, 1) + 1e-6
     return np.average(labels[nearest], axis=1, weights=weights)

@@ -1,12 +1,22 @@
-"""What a baseline gets."""
+"""What baselines read: the texts and labels of rows, and what is wrong with each text."""
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from itertools import islice
 from pathlib import Path
 
 import numpy as np
+from transformers import PreTrainedTokenizerFast
 
+from exlm.data.chemistry import SAMPLE_SIZE, contradiction, molecule_problem
+from exlm.data.problems import OnInvalid, describe_unknown_words
+from exlm.data.tokenization import letter_tokenizer
 from exlm.tasks.labels.label_types import LabelType
+from exlm.tasks.rows.reading import TextReader
+from exlm.tasks.rows.table import TextTable
+from exlm.tasks.rows.texts import first_of_each
+
+NO_LIMIT = 10**9  # of tokens: a baseline reads the whole text
 
 
 @dataclass(frozen=True)
@@ -19,11 +29,38 @@ class FitInputs:
     # in rows that are only predicted
     labels: np.ndarray
     train: np.ndarray  # numbers of the rows to learn from
-    valid: np.ndarray  # of those that choose the epoch or the strength of regularisation
+    valid: np.ndarray  # numbers of the rows that choose the epoch or the regularisation
     label_type: LabelType
-    outputs: int  # predictions for a row: classes for multiclass, labels for all others
+    outputs: int  # how many predictions a row has: one for each class, or else for each label
     # how good predictions [rows, outputs] are on valid; higher is better
     score: Callable[[np.ndarray], float]
     seed: int
-    epochs: int | None  # the most of a program, if not its own number
+    epochs: int | None  # the most epochs of a program; None for its default
     log: Path  # gets the output of a program
+
+
+def protein_letters(texts: Sequence[str]) -> PreTrainedTokenizerFast | None:
+    """The tokenizer of a model of proteins if most of the first texts are capital letters of amino
+    acids, else None."""
+    letters = letter_tokenizer("protein")
+    sample = list(islice(filter(None, texts), SAMPLE_SIZE))
+    proteins = [text.isupper() and not describe_unknown_words(text, letters) for text in sample]
+    return letters if sum(proteins) > len(sample) / 2 else None
+
+
+def check_texts(
+    table: TextTable,
+    molecules: bool,
+    letters: PreTrainedTokenizerFast | None,
+    on_invalid: OnInvalid,
+) -> TextTable:
+    """The table with what is wrong with each molecule, or with each protein if their `letters` are
+    given, as a model of such texts finds it. Other texts stay as they are."""
+    if letters is not None:
+        checked, _ = TextReader(letters, NO_LIMIT, False, on_invalid=on_invalid).read(table)
+        return checked
+    if not molecules:
+        return table
+    problems = [molecule_problem(text) or "" for text in table.texts]
+    warnings = first_of_each(table.warnings, map(contradiction, table.texts))
+    return replace(table, problems=first_of_each(table.problems, problems), warnings=warnings)

@@ -16,8 +16,7 @@ from exlm.data.spelling import Spelling
 from exlm.errors import InputError
 from exlm.storage.files import read_or_empty, write_json
 from exlm.tasks.baselines import BASELINES
-from exlm.tasks.baselines.inputs import FitInputs
-from exlm.tasks.baselines.texts import check_texts, protein_letters
+from exlm.tasks.baselines.inputs import FitInputs, check_texts, protein_letters
 from exlm.tasks.encoders.saved_task import SavedTask
 from exlm.tasks.labels.scores import goodness
 from exlm.tasks.results import BASELINE_FILE
@@ -31,8 +30,8 @@ ARRAYS = {"labels": float, "train": int, "valid": int}
 
 @dataclass(frozen=True)
 class SavedBaseline:
-    """The content of `baseline.json`: the rows of train and valid, as in `FitInputs`, with all of
-    their labels."""
+    """The content of `baseline.json`: the rows of train and valid, as in `FitInputs`, with their
+    labels in all columns."""
 
     name: str  # the key in BASELINES
     task: SavedTask
@@ -46,13 +45,12 @@ class SavedBaseline:
     valid: np.ndarray
 
     def write(self, run_dir: Path) -> None:
-        """Writes all that is needed to fit the baseline again."""
         lists = {name: getattr(self, name).tolist() for name in ARRAYS}
         write_json(run_dir / BASELINE_FILE, {**vars(self), **lists, "task": self.task.to_json()})
 
     @classmethod
     def read(cls, run_dir: Path) -> "SavedBaseline":
-        """What `write` wrote; InputError if the file is damaged or names an unknown baseline."""
+        """InputError if the file is damaged or names an unknown baseline."""
         content = read_or_empty(run_dir / BASELINE_FILE)
         try:
             values = {name: content[name] for name in cls.__dataclass_fields__}
@@ -96,13 +94,13 @@ class SavedBaseline:
             epochs=self.epochs,
             log=log,
         )
-        fitted = self._all_labels(BASELINES[self.name].fit_predict(inputs))
-        predictions = np.full((len(table.texts), fitted.shape[1]), np.nan)
-        predictions[rows] = fitted[len(self.texts) :]
+        all_predictions = self._all_labels(BASELINES[self.name].fit_predict(inputs))
+        predictions = np.full((len(table.texts), all_predictions.shape[1]), np.nan)
+        predictions[rows] = all_predictions[len(self.texts) :]
         return predictions
 
     def _all_labels(self, predictions: np.ndarray) -> np.ndarray:
-        """Predictions [rows, outputs] and 0.5 for labels of which nothing can be learned."""
+        """Predictions [rows, outputs] with 0.5 for labels of which nothing can be learned."""
         if self.task.class_names:
             return predictions
         of_all_labels = np.full((len(predictions), self.labels.shape[1]), 0.5)
@@ -122,16 +120,15 @@ class Baselines(Ensemble):
 
     @cached_property
     def baselines(self) -> list[SavedBaseline]:
-        """The baseline of every seed."""
         return [SavedBaseline.read(model.directory) for model in self.models]
 
     @cached_property
     def tokenizer(self) -> PreTrainedTokenizerFast | None:
-        """What reads proteins, if the baselines learned from proteins."""
+        """The tokenizer of proteins, if the baselines learned from proteins."""
         return None if self.molecules else protein_letters(self.baselines[0].texts)
 
     def check_texts(self, table: TextTable, path: str) -> tuple[TextTable, TableTokens]:
-        """Rows of the file `path`, of which baselines read the texts and no tokens."""
+        """The rows without tokens, which baselines do not read."""
         on_invalid = self.options.on_invalid
         checked = check_texts(table, self.molecules, self.tokenizer, on_invalid)
         checked.check(path, on_invalid)

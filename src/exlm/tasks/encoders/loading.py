@@ -1,5 +1,5 @@
-"""Loads encoders with a head for a task: ExLM or Hugging Face models with tokenizers, by directory
-or hub name."""
+"""Loads encoders and their tokenizers, ExLM or Hugging Face models by directory or hub name: with a
+new head for a task (`EncoderSource`), or as they were fine-tuned (`SeedModel`)."""
 
 import hashlib
 import inspect
@@ -33,8 +33,8 @@ from exlm.tasks.encoders.saved_task import SavedTask, read_saved_task
 from exlm.tasks.results import best_seed_directory
 from exlm.train import devices
 
-# The model classes with the head of a task type, by the class of their configuration; the head of
-# all other task types is that for classes and numbers of whole texts.
+# The model classes of a head, by the class of their configuration. All task types that are not in
+# OTHER_HEADS have the head for classes and numbers of whole texts.
 CLASSIFIERS = MODEL_FOR_SEQUENCE_CLASSIFICATION_MAPPING
 OTHER_HEADS = {
     "token_classification": MODEL_FOR_TOKEN_CLASSIFICATION_MAPPING,
@@ -49,7 +49,7 @@ WITHOUT_POSITIONS: list[str] = _FAMILIES["without_positions"]
 
 
 def encoder_hash(name: str) -> str:
-    """SHA-256 that identifies a model's weights: those of a directory's files, or the commit of a
+    """SHA-256 that identifies a model's weights: of the files of a directory, or of the commit of a
     hub model."""
     if Path(model_path(name)).is_dir():
         check_model(name)
@@ -68,7 +68,6 @@ class EncoderSource:
 
     @cached_property
     def tokenizer(self) -> PreTrainedTokenizerFast:
-        """Its tokenizer."""
         return load_encoder_tokenizer(self.name)
 
     def limit_length(self, max_length: int) -> int:
@@ -77,7 +76,7 @@ class EncoderSource:
 
     @property
     def earlier_run(self) -> Path | None:
-        """The directory of the fine-tuned model that has the encoder; None if this is only
+        """The directory of the fine-tuned model that has the encoder; None if the encoder is only
         pre-trained, or drawn anew."""
         if self.from_scratch or read_saved_task(load_config(self.name)) is None:
             return None
@@ -88,19 +87,20 @@ class EncoderSource:
     ) -> PreTrainedModel:
         """The encoder with a new head for a task. PyTorch's global generator draws random weights.
 
-        Dropout, pooling and layers are those of `hyper` (InputError for what the family does not
-        have); `settings` are further settings of the configuration."""
+        `hyper` says dropout, pooling and layers (InputError for what the family does not have), and
+        `settings` are further settings of the configuration."""
         config = load_config(self.name)
         family_settings = _family_settings(config, saved_task.task_type, hyper)
         config.update({"task": saved_task.to_json(), **settings, **family_settings})
         model_class = _model_class(config, saved_task.task_type)
-        # before loading, which may draw, too: a seed always gives the same head
+        # Its head is drawn before the encoder is loaded, which may draw numbers too, so that a seed
+        # always gives the same head.
         random_network = model_class(config)
         if self.from_scratch:
             return _with_exact_head(random_network)
         network = _from_pretrained(model_class, self.name, config, new_head=True)
         for name, module in random_network.named_children():
-            if name in HEADS:  # also in the place of one that the checkpoint brings
+            if name in HEADS:  # replaces a head of the checkpoint, too
                 setattr(network, name, module)
         return _with_exact_head(network)
 
@@ -151,8 +151,7 @@ def load_saved_task(path: str) -> SavedTask:
 
 
 def load_encoder_tokenizer(name: str) -> PreTrainedTokenizerFast:
-    """A model's tokenizer, which returns only what the model takes, and token_type_ids if both the
-    model and the tokenizer have them."""
+    """A model's tokenizer, which returns only what the model takes."""
     config = load_config(name)
     load = load_tokenizer if config.model_type == "exlm" else load_fast_tokenizer
     tokenizer = load(name)
@@ -163,20 +162,20 @@ def load_encoder_tokenizer(name: str) -> PreTrainedTokenizerFast:
     check_tokenizer(name, config, tokenizer)
     names = _shared_inputs(tokenizer, config)
     tokenizer.model_input_names = names
-    # This one is saved with the tokenizer, so that pipelines use it too.
+    # `init_kwargs` is saved with the tokenizer, so that pipelines use the names too.
     tokenizer.init_kwargs["model_input_names"] = names
     return tokenizer
 
 
 def _shared_inputs(tokenizer: PreTrainedTokenizerFast, config: PreTrainedConfig) -> list[str]:
-    """The names of the inputs that both a tokenizer and the model have. A tokenizer has
-    token_type_ids if it tells a second text by them, by ids that the model knows."""
+    """The names of the inputs that both a tokenizer and the model have; token_type_ids among them
+    if they tell a second text from the first, by ids that the model knows."""
     accepted = inspect.signature(_model_class(config).forward).parameters
-    types = tokenizer("a", "a", return_token_type_ids=True)["token_type_ids"]
-    most_types = 1 if config.model_type == "exlm" else getattr(config, "type_vocab_size", math.inf)
     shared = [name for name in tokenizer.model_input_names if name in accepted]
     names = [name for name in shared if name != "token_type_ids"]
-    if "token_type_ids" in accepted and 0 < max(types, default=0) < most_types:
+    types_of_pair = tokenizer("a", "a", return_token_type_ids=True)["token_type_ids"]
+    most_types = 1 if config.model_type == "exlm" else getattr(config, "type_vocab_size", math.inf)
+    if "token_type_ids" in accepted and 0 < max(types_of_pair, default=0) < most_types:
         names.append("token_type_ids")
     return names
 
@@ -222,8 +221,8 @@ def _model_class(config: PreTrainedConfig, task_type: str = "") -> Any:
 def _from_pretrained(
     model_class: Any, name: str, config: PreTrainedConfig, new_head: bool = False
 ) -> PreTrainedModel:
-    """A network in float32. Weights of another size in the file are an InputError, unless a new
-    head replaces them. What else is new is printed."""
+    """A network in float32. InputError if a weight in the file has another size, unless a new head
+    replaces it. Prints which weights are not in the file, but for heads."""
     path = model_path(name)
     try:
         network, loading = model_class.from_pretrained(
@@ -234,15 +233,15 @@ def _from_pretrained(
             f"the model in {name} cannot be loaded: {first_line(error)}; use another"
         ) from error
     for weight, size, expected in sorted(loading["mismatched_keys"]):
-        replaced = new_head and not set(HEADS).isdisjoint(weight.split("."))
-        if not replaced:
+        is_replaced = new_head and not set(HEADS).isdisjoint(weight.split("."))
+        if not is_replaced:
             raise InputError(
                 f"{name}: {weight} has size {[*size]}, by config.json {[*expected]}; restore one "
                 f"of them"
             )
-    new = [key for key in loading["missing_keys"] if set(HEADS).isdisjoint(key.split("."))]
-    if new:
-        weights = listed(sorted(new), limit=3)
+    new_weights = [key for key in loading["missing_keys"] if set(HEADS).isdisjoint(key.split("."))]
+    if new_weights:
+        weights = listed(sorted(new_weights), limit=3)
         note(f"{name} has no weights for {weights}; they are random")
     return network.float()
 
@@ -250,8 +249,7 @@ def _from_pretrained(
 def _family_settings(
     config: PreTrainedConfig, task_type: str, hyper: FinetuneConfig
 ) -> dict[str, Any]:
-    """Those hyper-parameters that are settings of a model, under the names that the model's family
-    gives to them."""
+    """The hyper-parameters that are settings of a model, by their names in the model's family."""
     family = config.model_type
     settings: dict[str, Any] = {}
     for rate, names in DROPOUT.items():

@@ -23,8 +23,8 @@ KEYS = {
 
 @dataclass(frozen=True, kw_only=True)
 class ModelTexts:
-    """What is saved with a model of the texts of its training. With a model that is only
-    pre-trained, no columns are."""
+    """What is saved with a model about the texts of its training; no columns if the model is only
+    pre-trained."""
 
     text_column: str = ""  # column of the texts
     pair_column: str | None = None  # column of the second texts
@@ -38,10 +38,9 @@ class ModelTexts:
         return cls(**{name: content[key] for name, key in keys.items() if key in content})
 
     def text_column_in(self, columns: Collection[Any], path: str) -> str | None:
-        """The column of the file `path` that has the texts: as it is called in the training, in any
-        case, or for molecules the one called smiles; of an .sdf file that of the structures,
-        whatever its properties are called. None if there is none, InputError if lines seem to be a
-        table (`check_lines`)."""
+        """The column of the file `path` that has the texts: it is called as in the training, in any
+        case, or for molecules smiles; in an .sdf file it has the structures. None if there is no
+        such column, InputError if lines seem to be a table (`check_lines`)."""
         check_lines(path, self.text_column)
         if format_of(path) == "sdf":
             return SDF_STRUCTURES
@@ -56,9 +55,9 @@ class ModelTexts:
 
 @dataclass(frozen=True, kw_only=True)
 class SavedTask(ModelTexts):
-    """What is saved with a model or a baseline of its task: `task` in config.json or baseline.json.
-    A field has its default where the type of task has no such thing, and where an earlier version
-    of this library did not save it."""
+    """What is saved with a model or a baseline about its task: `task` in config.json or
+    baseline.json. A field has its default where the task type has no such thing, and where an
+    earlier version of this library did not save it."""
 
     task_type: str = ""  # as in `TaskConfig`
     max_length: int = 0  # longest text, pair of texts, or window of a question, in tokens
@@ -114,8 +113,7 @@ class SavedTask(ModelTexts):
 
 
 def read_saved_task(config: PreTrainedConfig) -> SavedTask | None:
-    """The task that `exlm finetune` saved in a model's configuration; None for another model, whose
-    configuration may have a string of this name."""
+    """The task that `exlm finetune` saved in a model's configuration; None for another model."""
     content = _task_entry(config)
     return SavedTask.from_json(content) if content else None
 
@@ -131,6 +129,6 @@ def read_model_texts(config: PreTrainedConfig) -> ModelTexts:
 
 
 def _task_entry(config: PreTrainedConfig) -> dict[str, Any]:
-    """The entry `task` of a configuration, {} if it is none of ours."""
+    """The entry `task` of a configuration, {} if it is none of ours but, say, a string."""
     task = getattr(config, "task", None)
     return task if isinstance(task, dict) else {}

@@ -3,9 +3,9 @@ batches, and the choice of the best epoch."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import lru_cache, partial
+from functools import lru_cache
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 import torch
@@ -31,13 +31,13 @@ from exlm.train.optim import OptimizerConfig
 from exlm.train.tracking import RunLog
 from exlm.train.update import LossFunction
 
-# in the directory of a seed whose training is not finished (`unfinished`)
+# a folder in the directory of a seed whose training is not finished
 UNFINISHED = "unfinished"
 MEMORY_ADVICE = (
     "lower batch_size, or max_length of the task; "
     "both change the result (train.gradient_checkpointing does not)"
 )
-# so many batches at a time: their shuffled rows are sorted by length and cut into batches
+# The shuffled rows of so many batches are sorted by length before they are cut into batches.
 BUCKETED_BATCHES = 8
 
 
@@ -58,7 +58,6 @@ class ShuffledBatches:
         self.batches_of_epoch = lru_cache(maxsize=1)(self._batches_of_epoch)
 
     def _batches_of_epoch(self, epoch: int) -> list[np.ndarray]:
-        """The batches of an epoch, as indices."""
         shuffled = self.rows[np.argsort(random_bits(Purpose.ORDER, self.seed, epoch, self.rows))]
         lengths = np.asarray(self.lengths)
         batches = list[np.ndarray]()
@@ -87,8 +86,8 @@ class Supervision:
     batches: ShuffledBatches  # of the train part, with what the loss compares outputs with
     loss: LossFunction
     score_valid: Callable[[PreTrainedModel], dict[str, float]]  # after an epoch
-    # from a trained network and the directory of the seed to what there is to tell: lets the
-    # network keep what was found out on valid, and writes its predictions
+    # from a trained network and the directory of the seed to its results: lets the network keep
+    # what was found out on valid, and writes its predictions
     finish: Callable[[PreTrainedModel, Path], SeedResult]
 
 
@@ -105,14 +104,7 @@ def train_with_seed(
     torch.manual_seed(supervision.batches.seed)
     network = encoder.load(supervision.saved_task, hyper, supervision.head_settings)
     best_epoch = train_best_epoch(
-        network=network,
-        loss=supervision.loss,
-        batches=supervision.batches,
-        run_dir=run_dir,
-        hyper=hyper,
-        score=partial(supervision.score_valid, network),
-        metric=metric,
-        device=encoder.device,
+        network, supervision, hyper=hyper, metric=metric, run_dir=run_dir, device=encoder.device
     )
     results = supervision.finish(network, run_dir)
     models.save_model(run_dir, network, encoder.tokenizer)
@@ -123,20 +115,23 @@ def train_with_seed(
     }
 
 
+@dataclass
 class BestEpoch:
-    """The best epoch so far, with its goodness. Weights and both numbers are in a file, which
-    survives an interruption."""
+    """The best epoch so far. Its weights and both numbers survive an interruption in a file."""
 
-    def __init__(self, weights: Path) -> None:
-        self.weights = weights
-        self.epoch = 0  # none yet: they count from 1
-        self.goodness = -np.inf
-        # The best epoch may be later than the newest checkpoint. Training then repeats it, with the
-        # same result.
-        if weights.exists():
-            with safe_open(weights, "pt") as file:
-                self.epoch = int(file.metadata()["epoch"])
-                self.goodness = float(file.metadata()["best"])
+    weights: Path  # the file
+    epoch: int = 0  # of no epoch yet: epochs count from 1
+    goodness: float = -np.inf
+
+    @classmethod
+    def read(cls, weights: Path) -> Self:
+        """The best epoch of an interrupted training, which may be later than its newest checkpoint.
+        Training then repeats it, with the same result."""
+        if not weights.exists():
+            return cls(weights)
+        with safe_open(weights, "pt") as file:
+            metadata = file.metadata()
+        return cls(weights, int(metadata["epoch"]), float(metadata["best"]))
 
     def keep_if_best(self, network: nn.Module, epoch: int, value: float) -> None:
         """Writes the weights of an epoch that is better than all before, or the first."""
@@ -152,24 +147,23 @@ class BestEpoch:
 
 def train_best_epoch(
     network: PreTrainedModel,
-    loss: LossFunction,
-    batches: ShuffledBatches,
-    run_dir: Path,
+    supervision: Supervision,
+    *,
     hyper: FinetuneConfig,
-    score: Callable[[], dict[str, float]],
     metric: str,
+    run_dir: Path,
     device: str = "auto",
 ) -> int:
-    """Trains a network in place, gives it the weights of its best epoch by the `metric` of its
-    scores on valid, which `score` gives, and returns that epoch. The log goes to `run_dir`; what an
-    interrupted training needs to go on is in UNFINISHED there. The batches' seed also seeds
-    dropout."""
+    """Trains a network in place, gives it the weights of the epoch that is best on valid by the
+    `metric`, and returns this epoch. The log goes to `run_dir`; what an interrupted training needs
+    to go on is in UNFINISHED there. The seed of the batches also seeds dropout."""
+    batches = supervision.batches
     progress = run_dir / UNFINISHED / PROGRESS
-    best = BestEpoch(progress / "best.safetensors")
+    best = BestEpoch.read(progress / "best.safetensors")
 
     def evaluate(step: int) -> dict[str, float]:
         epoch = step // batches.per_epoch
-        values = score()
+        values = supervision.score_valid(network)
         best.keep_if_best(network, epoch, goodness(values[metric], metric))
         return values
 
@@ -182,7 +176,7 @@ def train_best_epoch(
     with advising(ADVICE, MEMORY_ADVICE):
         fit(
             network=network,
-            loss=loss,
+            loss=supervision.loss,
             batches=batches,
             config=_loop_config(hyper, batches.per_epoch),
             seed=batches.seed,

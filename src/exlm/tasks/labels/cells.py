@@ -50,8 +50,8 @@ def class_name(cell: Any) -> str:
 
 
 def class_values(names: Sequence[str | int]) -> list[str | int]:
-    """The classes as cells of an output have them: their names, but booleans if the names are False
-    and True, and numbers if all are whole numbers, as class_name makes of 2 and 2.0."""
+    """The classes as cells of an output have them: booleans if the names are False and True, else
+    numbers if all are whole numbers, else the names."""
     if list(names) == ["False", "True"]:
         return [False, True]
     if all(re.fullmatch(r"0|-?[1-9]\d{0,17}", str(name)) for name in names):
@@ -119,9 +119,9 @@ def zeros_and_ones(
 def find_binary_names(
     cells: pd.DataFrame, positive: str | None, path: str | Path
 ) -> list[str] | None:
-    """The names of labels 0 and 1: the two values that the columns have, of which `positive` is
-    label 1. InputError if the columns have other values. Without `positive`, the values must be one
-    of NEGATIVE and one of POSITIVE in a single column; None if they are not."""
+    """The names of labels 0 and 1: the two values of all columns, of which `positive` is label 1;
+    InputError if there are other values. Without `positive`, one of NEGATIVE and one of POSITIVE in
+    a single column; None if there are other values."""
     if positive is not None:
         return _names_with_positive(_values(cells), positive, path)
     if len(cells.columns) != 1:
@@ -155,8 +155,7 @@ def _names_with_positive(values: dict[str, str], positive: str, path: str | Path
 
 
 def check_single_labels(cells: pd.DataFrame, path: str | Path) -> None:
-    """InputError for a label column that has a cell with several labels: a list, or a label for
-    every word of a text."""
+    """InputError for a cell with several labels: a list, or a label for every word of a text."""
     for name, column in cells.items():
         check_no_list_as_text(column, path)
         for index, cell in column.items():
@@ -180,8 +179,8 @@ def check_no_list_as_text(cells: pd.Series, path: str | Path) -> None:
 
 
 def check_numbers(cells: pd.DataFrame, numbers: pd.DataFrame, path: str | Path) -> None:
-    """Prints how `read_numbers` read a column with commas or percent signs. InputError for a column
-    whose cells all begin as numbers, if one is none: as words they would be classes."""
+    """Prints how `read_numbers` read a column with commas or percent signs. InputError if all cells
+    of a column begin as numbers and one is no number: as words they would be classes."""
     for name, column in cells.items():
         texts = column.dropna().astype(str).str.strip()
         if not texts.str.fullmatch(BEGINS_AS_NUMBER).all():

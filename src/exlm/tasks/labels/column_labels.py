@@ -34,10 +34,9 @@ FEW_ROWS = 20  # fewer may have a class each
 def infer_label_columns(
     others: pd.DataFrame, text_problems: list[str], path: str | Path
 ) -> list[str]:
-    """The columns that are taken for labels, out of those that are no texts (`others`): the only
-    one, the only numeric one, or all numeric ones if they hold nothing but 0 and 1; without numeric
-    ones, all if each of them says yes or no. A column that numbers or names the rows is none of
-    them."""
+    """The columns that are taken for labels, out of the columns `others` without texts: the only
+    one, the only numeric one, or all numeric ones if they hold nothing but 0 and 1; if none is
+    numeric, all if they say yes or no. Columns that number or name the rows are left out first."""
     cells = label_cells(others, list(others.columns), text_problems)
     numbers = cells.apply(read_numbers)
     bits = zeros_and_ones(cells, numbers, None)
@@ -135,8 +134,8 @@ def read_labels(
 def _count_unknown(
     cells: pd.DataFrame, is_unknown: pd.DataFrame, what: str, path: str | Path, skip_unknown: bool
 ) -> int:
-    """How many rows have a cell that is no label; `what` says what a label may be. A note tells the
-    first of them, with `skip_unknown`; without it they are an InputError."""
+    """How many rows have a cell that is no label; `what` says what a label may be. They are an
+    InputError or, with `skip_unknown`, a note."""
     problems: dict[int, str] = {}  # by number of the row
     wrong_cells = np.argwhere(is_unknown.to_numpy())
     for row, column in wrong_cells:
@@ -155,8 +154,8 @@ def _count_unknown(
 
 
 def _infer_task_type(readings: CellReadings) -> str:
-    """One column of 0 and 1 (`bits`) is binary, several are multilabel. One of 2 to 50 distinct
-    words or 2 to 10 distinct whole numbers is multiclass. All else is regression. InputError for
+    """One column of 0 and 1 is binary, several are multilabel; 2 to 50 distinct words or 2 to 10
+    distinct whole numbers in one column are multiclass; all else is regression. InputError for
     words that most rows have alone."""
     cells = readings.cells
     if _is_binary(cells, readings.bits):
@@ -164,22 +163,21 @@ def _infer_task_type(readings: CellReadings) -> str:
     if len(cells.columns) > 1:
         return "regression"
     values = cells.iloc[:, 0].dropna().astype(str)
-    distinct = values.nunique()
-    # All must be words, or all whole numbers: a misspelt number must not turn a regression column
-    # into classes.
+    distinct_count = values.nunique()
+    # One misspelt number must not turn a regression column into classes.
     are_words = readings.numbers.isna().all(axis=None)
     most_classes = 0
     if are_words:
         most_classes = MOST_CLASSES
     elif is_whole(cells, readings.numbers):
         most_classes = MOST_INTEGER_CLASSES
-    if are_words and FEW_ROWS <= len(values) < 2 * distinct:
+    if are_words and FEW_ROWS <= len(values) < 2 * distinct_count:
         raise InputError(
-            f"column {cells.columns[0]!r} has {distinct} different words in {len(values)} rows, "
-            f"such as {values.iloc[0]!r}: they are no numbers and hardly classes; write numbers, "
-            "choose another column, or set task_type multiclass"
+            f"column {cells.columns[0]!r} has {distinct_count} different words in "
+            f"{len(values)} rows, such as {values.iloc[0]!r}: they are no numbers and hardly "
+            "classes; write numbers, choose another column, or set task_type multiclass"
         )
-    return "multiclass" if 2 <= distinct <= most_classes else "regression"
+    return "multiclass" if 2 <= distinct_count <= most_classes else "regression"
 
 
 def _is_binary(cells: pd.DataFrame | pd.Series, numbers: pd.DataFrame | pd.Series) -> bool:

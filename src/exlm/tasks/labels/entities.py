@@ -1,5 +1,4 @@
-"""Entities of texts whose words have labels, as B-PER and I-PER mark them, and how predictions of
-them are scored."""
+"""Entities of texts, as the labels B-PER and I-PER of words mark them, and their scores."""
 
 from collections.abc import Sequence
 from typing import TypeGuard
@@ -9,7 +8,7 @@ import numpy as np
 from exlm.data.conll import ENTITY_TAG
 from exlm.tasks.labels.metrics import NAN
 
-# where it is, by its first unit, counted over all rows, and its kind; how many units it has
+# its first unit, counted over all rows, and its kind; how many units it has
 Entity = tuple[tuple[int, str], int]
 
 
@@ -21,7 +20,7 @@ def has_entities(class_names: Sequence[str] | None) -> TypeGuard[Sequence[str]]:
 
 def entity_f1(labels: np.ndarray, predictions: np.ndarray, class_names: Sequence[str]) -> float:
     """The F1 score of whole entities, as the package seqeval and the script conlleval define it;
-    NaN if there are none. `class_names` are those of `has_entities`.
+    NaN if there are none.
 
     Labels [rows, units] and predictions [rows, units, classes] are NaN for units that do not count.
     An entity begins at B or S, after E or S, and where the units before it are of another kind."""
@@ -56,7 +55,6 @@ def _scores(true: set[Entity], predicted: set[Entity]) -> dict[str, float]:
 def _true_and_predicted(
     labels: np.ndarray, predictions: np.ndarray, class_names: Sequence[str]
 ) -> tuple[set[Entity], set[Entity]]:
-    """The entities of labels and those of predictions."""
     rows, columns = np.nonzero(~np.isnan(labels) & ~np.isnan(predictions[..., 0]))
     true = _entities(rows, labels[rows, columns].astype(int), class_names)
     return true, _entities(rows, predictions[rows, columns].argmax(-1), class_names)

@@ -1,5 +1,5 @@
-"""What labels are, for every task type of tables: how cells are read as labels, what a model learns
-of them, how its outputs are read, and how predictions are compared with labels.
+"""What labels are, for every task type of tables: how cells are read, what a model learns, how its
+outputs are read, and how predictions are compared with labels.
 
 | task type            | class          | what a row has             |
 | -------------------- | -------------- | -------------------------- |
@@ -36,9 +36,8 @@ class CellReadings(NamedTuple):
 
 
 class LabelType(ABC):
-    """What the labels of a table are: [rows, labels], for classes their indices [rows, 1], NaN
-    where one is missing. Predictions are [rows, labels], or [rows, classes] where they are the
-    probabilities of classes."""
+    """What the labels of a table are: [rows, labels], or indices of classes [rows, 1], NaN where
+    missing. Predictions are [rows, labels], or probabilities of classes [rows, classes]."""
 
     metrics: ClassVar[dict[str, Metric]]  # by name; the first chooses the epoch
     allowed: ClassVar[str]  # what a cell may say; where labels have names, these are listed
@@ -61,15 +60,15 @@ class LabelType(ABC):
 
     @abstractmethod
     def read(self, readings: CellReadings, class_names: Sequence[str] | None) -> pd.DataFrame:
-        """The labels that cells say [rows, labels], NaN for one that is missing or not allowed.
-        `class_names` are all that there may be, if labels are their indices."""
+        """The labels that cells say [rows, labels], NaN where a label is missing or not allowed.
+        If labels are indices of classes, `class_names` are all classes."""
 
     def title(self, name: str, labels: np.ndarray) -> str:
-        """The `name` of a column of labels, and what of these [rows] is worth telling."""
+        """The `name` of a column, and what is worth telling of its labels [rows]."""
         return name
 
     def head_names(self, names: list[str]) -> list[str]:
-        """A name for every output of the model's head, from those of the classes or labels."""
+        """A name for every output of the model's head, from the `names` of classes or labels."""
         return names
 
     def targets(self, labels: np.ndarray) -> Tensor:
@@ -213,7 +212,7 @@ class UnitClasses(Classes):
         return labels[both][:, None], predictions[both]
 
 
-# by the task type; one that is not here reads no labels of tables
+# by the task type, if it reads labels of tables
 LABEL_TYPES: dict[str, LabelType] = {
     "binary": Binary(),
     "multiclass": Classes(),

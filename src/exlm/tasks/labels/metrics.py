@@ -40,8 +40,7 @@ class Metric:
 share = partial(Metric, is_share=True)
 error = partial(Metric, is_error=True)
 # The metrics of a type of labels, by the names of recipes and results. The first chooses the epoch
-# where the user names none. These are of labels 0 and 1 and the probabilities of 1, of which 0.5
-# and more stand for 1.
+# where the user names none. Here y are labels 0 and 1, and p probabilities of 1.
 BINARY_METRICS = {
     "roc_auc": share(lambda y, p: roc_auc_score(y, p) if np.ptp(y) else NAN),
     "average_precision": share(lambda y, p: average_precision_score(y, p) if np.ptp(y) else NAN),
@@ -51,7 +50,7 @@ BINARY_METRICS = {
     "brier": error(lambda y, p: np.mean((y - p) ** 2)),
     "log_loss": error(lambda y, p: log_loss(y, p.clip(0, 1), labels=[0, 1])),
 }
-# of classes and the most probable classes, by their indices
+# y are classes, and p the most probable classes, by their indices
 CLASS_METRICS = {
     "accuracy": share(lambda y, p: np.mean(y == p)),
     "macro_f1": share(lambda y, p: f1_score(y, p, average="macro", zero_division=0)),
@@ -64,7 +63,7 @@ NUMBER_METRICS = {
     "spearman": share(lambda y, p: spearmanr(y, p).statistic if np.ptp(y) and np.ptp(p) else NAN),
     "pearson": share(lambda y, p: pearsonr(y, p).statistic if np.ptp(y) and np.ptp(p) else NAN),
 }
-# Those that no label column has: of whole texts and, in percent already, of answers.
+# metrics that no label column has: of whole texts and, in percent already, of answers
 OTHER_METRICS = {
     ENTITY_F1: share(),
     "em": Metric(),
@@ -96,8 +95,7 @@ def summarise(runs: Sequence[dict[str, float]]) -> dict[str, dict[str, float]]:
 
 
 def in_digits(value: float) -> str:
-    """A count as it is; a score with four decimals, or with three digits that count if it is
-    smaller."""
+    """A count as it is; a score with four decimals, or a small one with three digits."""
     if isinstance(value, int):
         return str(value)
     is_small = 0 < abs(value) < 0.001

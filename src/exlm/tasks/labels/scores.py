@@ -1,5 +1,4 @@
-"""From labels and predictions to scores, which of two scores is better, and how much scores would
-vary with other rows."""
+"""Scores of predictions, which score is better, and how much scores would vary with other rows."""
 
 import warnings
 from collections.abc import Callable, Sequence
@@ -28,8 +27,8 @@ def metric_names(label_type: LabelType, class_names: Sequence[str] | None) -> li
 
 
 def known_metrics() -> dict[str, Metric]:
-    """All metrics by name. Those of one name differ in their functions alone, so that the name
-    says how to read a score."""
+    """All metrics by name, which says how to read a score: metrics of one name differ in their
+    functions alone."""
     metrics = dict(OTHER_METRICS)
     for label_type in LABEL_TYPES.values():
         metrics |= label_type.metrics
@@ -45,7 +44,7 @@ def find_metric(name: str) -> Metric:
 
 
 def goodness(score: float | None, metric: str) -> float:
-    """A score turned so that higher is better. An undefined one (correlation with a constant, say)
+    """A score turned so that higher is better; an undefined one (correlation with a constant, say)
     is the worst. InputError if there is no such metric."""
     is_error = find_metric(metric).is_error
     if score is None or not np.isfinite(score):
@@ -62,13 +61,13 @@ def score_predictions(
     metrics: Sequence[str] | None = None,
     class_names: Sequence[str] | None = None,
 ) -> dict[str, float]:
-    """The scores by all metrics of a task (`metric_names`), or by `metrics`. Each is the mean over
-    the label columns where it is defined, or NaN if there is none. Errors are divided by
-    `error_scales` [labels], if there are any.
+    """The scores by all metrics of a task (`metric_names`), or by `metrics`: means over the label
+    columns where they are defined, NaN if there is none. `tasks_scored` counts the label columns
+    that have both 0 and 1: others have no ROC curve. Raises Diverged if a prediction is not finite.
 
-    Labels [rows, labels] and predictions are as the `LabelType` says, NaN for missing labels.
-    `tasks_scored` counts the label columns that have both 0 and 1: others have no ROC curve. Raises
-    Diverged if a prediction is not finite."""
+    Args:
+        labels, predictions: as the `LabelType` says, labels [rows, labels] NaN where missing.
+        error_scales: [labels] the divisors of errors, if there are any."""
     names = metrics or metric_names(label_type, class_names)
     scores = dict[str, float]()
     if ENTITY_F1 in names and class_names:
@@ -77,15 +76,15 @@ def score_predictions(
         labels = labels / np.asarray(error_scales)
         predictions = predictions / np.asarray(error_scales)
     labels, predictions = label_type.as_rows(labels, predictions)
-    undefined = np.sum(~np.isfinite(predictions))
-    if undefined:
-        raise diverged(f"{undefined} of {predictions.size} predictions are not finite")
+    undefined_count = np.sum(~np.isfinite(predictions))
+    if undefined_count:
+        raise diverged(f"{undefined_count} of {predictions.size} predictions are not finite")
     predictions = label_type.to_score(predictions)
     columns = []
     for truth, prediction in zip(labels.T, predictions.T, strict=True):
-        labelled = ~np.isnan(truth)
-        if labelled.any():
-            columns.append((truth[labelled], prediction[labelled]))
+        is_labelled = ~np.isnan(truth)
+        if is_labelled.any():
+            columns.append((truth[is_labelled], prediction[is_labelled]))
     with warnings.catch_warnings():
         # A small part may have a single class, of which scikit-learn warns, or no label.
         warnings.simplefilter("ignore")
@@ -119,8 +118,7 @@ def with_intervals(
 def quick_interval(
     score: RowScorer, rows: np.ndarray, metric: str, label_count: int
 ) -> dict[str, float]:
-    """`low` and `high` of a score, and from how many samples they are (`resamples`): few, and fewer
-    where many labels cost time."""
+    """`low` and `high` of a score from few samples (`resamples`), fewer with many labels."""
     resamples = max(LEAST_QUICK_RESAMPLES, QUICK_RESAMPLES // label_count)
     interval = with_intervals(score, rows, resamples)[metric]
     return {"low": interval["low"], "high": interval["high"], "resamples": resamples}

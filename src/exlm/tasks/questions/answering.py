@@ -67,7 +67,6 @@ def answer_file(models: Sequence[SeedModel], path: str, options: PredictOptions)
 
 
 def _frame(answers: pd.DataFrame, path: str, options: PredictOptions) -> pd.DataFrame:
-    """The answers as rows of their own, or behind the columns of the table `path`."""
     if plain_suffix(path) == ".json":
         return answers.reset_index()
     columns = {**answers.drop(columns=["id", "question"])}

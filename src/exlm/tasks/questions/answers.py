@@ -22,7 +22,7 @@ from exlm.tasks.labels.scores import RowScorer, diverged
 from exlm.tasks.questions.questions import QuestionFile, Window
 
 N_BEST = 20  # spans that are kept for each question
-ANSWER_METRICS = ("f1", "em", "best_f1", "best_em")  # those that may choose the best epoch
+ANSWER_METRICS = ("f1", "em", "best_f1", "best_em")  # may choose the best epoch
 
 
 def span_training_loss(network: nn.Module, batch: dict[str, Tensor]) -> LossSum:
@@ -35,8 +35,8 @@ def span_training_loss(network: nn.Module, batch: dict[str, Tensor]) -> LossSum:
 
 
 def best_spans(start: Tensor, end: Tensor, longest: int) -> list[tuple[float, int, int]]:
-    """The N_BEST spans of at most `longest` of the S tokens: (sum of start and end logit, first
-    token, last token)."""
+    """The N_BEST spans of at most `longest` tokens, from the logits [S] of starts and ends: (sum of
+    both logits, first token, last token)."""
     # [S, longest]: the logit of each end that a span may have, by its distance from the start
     ends = nn.functional.pad(end, (0, longest), value=-torch.inf).unfold(0, longest, 1)[:-1]
     sums = (start[:, None] + ends).flatten()
@@ -57,15 +57,16 @@ def answer(
     max_answer: int,
     precision: str = SCORING,
 ) -> pd.DataFrame:
-    """The best spans (up to `max_answer` tokens) of every question over all its windows, by the
-    start_logits and end_logits [B, S] of a model. The logit of "no answer" is the lowest that any
-    window gives.
+    """What a network answers: the best spans (up to `max_answer` tokens) of every question over all
+    its windows, by the logits of starts and ends. The logit of "no answer" is the lowest of all
+    windows.
 
-    Returns one row for each question: answer (the best span's text, "" if there is none),
-    null_minus_best (how much higher the logit of "no answer" is than that of the best span) and
-    candidates (texts with probabilities, best first; "" stands for no answer and is last). A
-    question without windows has "", NaN and no candidates. Raises Diverged if a logit is not a
-    number."""
+    Returns a row for each question. One without windows has "", NaN and no candidates.
+        answer: the text of the best span, "" if there is none.
+        null_minus_best: the logit of "no answer" minus the logit of the best span.
+        candidates: texts with probabilities, best first; "" stands for no answer and is last.
+
+    Raises Diverged if a logit is not a number."""
 
     def span_logits(**batch: Tensor) -> Tensor:
         output = network(**batch)
@@ -89,14 +90,13 @@ def answer(
 def _best_answer(
     context: str, windows: list[tuple[Window, np.ndarray]], max_answer: int
 ) -> tuple[str, float, dict[str, float]]:
-    """The row that `answer` returns for one question, from its windows and their start and end
-    logits [2, S]."""
+    """The row that `answer` returns for a question, from its windows and their logits [2, S]."""
     if not windows:
         return "", np.nan, {}
     if any(np.isnan(logits).any() for _, logits in windows):
         raise diverged("the logits are not numbers")
     null_logit = min(float(logits[:, window.null].sum()) for window, logits in windows)
-    # the logit of every span by its first character and the one after its last
+    # the logit of every span by where it begins and ends, in characters of the context
     spans: dict[tuple[int, int], float] = {}
     for window, logits in windows:
         tokens = np.flatnonzero(window.offsets[:, 0] >= 0)
@@ -120,8 +120,8 @@ def _best_answer(
 def vote(questions: pd.DataFrame, answers_of_models: list[pd.DataFrame]) -> pd.DataFrame:
     """A table with id, question, answer ("" for none), probability and null_minus_best, from what
     `answer` returned for each model. The answer is the candidate with the highest mean probability.
-    Both numbers are means over the models, NaN for a question that no model has read;
-    `probability std` is the standard deviation over several."""
+    Numbers are means over the models, NaN for a question that no model has read; of several models
+    `probability std` is the standard deviation."""
     columns = [answers["candidates"] for answers in answers_of_models]
     best = [_best_candidate(candidates) for candidates in zip(*columns, strict=True)]
     probabilities = np.array([probabilities for _, probabilities in best])  # [questions, models]
@@ -167,10 +167,15 @@ def em_and_f1(reference: list[str], predicted: list[str]) -> tuple[float, float]
 
 
 def score_answers(questions: pd.DataFrame, answers: pd.DataFrame) -> pd.DataFrame:
-    """For every question (from `read_questions`) em and f1 of its best span in `answers` (from
-    `answer`), from 0 to 1; null_minus_best; whether the question has an answer (`answerable`),
-    there is a best span (`answered`), and "no answer" is given (`refused`), as `answers` have it,
-    or where null_minus_best is above the threshold 0."""
+    """The scores of every question (of `read_questions`) by itself, from what `answer` returned.
+
+    Returns a row for each question:
+        em, f1: of its best span, from 0 to 1.
+        null_minus_best: as in `answers`.
+        answerable: whether the question has an answer.
+        answered: whether there is a best span.
+        refused: whether "no answer" is given: as `answers` say, or else where null_minus_best is
+            above the threshold 0."""
     answers = answers.loc[questions.index]
     scores = []
     for references, text in zip(questions["answers"], answers["answer"], strict=True):
@@ -188,7 +193,7 @@ def score_answers(questions: pd.DataFrame, answers: pd.DataFrame) -> pd.DataFram
 
 
 def make_scorer(file: QuestionFile, answers: pd.DataFrame) -> RowScorer:
-    """The scores of some of the labelled questions of a file, by the answers of a model."""
+    """What scores some of the labelled questions of a file, by the answers of a model."""
     return partial(summarise_answers, score_answers(file.labelled, answers))
 
 
@@ -221,10 +226,10 @@ def summarise_answers(
 
 
 def best_threshold(scored: pd.DataFrame, name: str) -> tuple[float, float]:
-    """The highest sum of the scores `name` that a threshold on null_minus_best can give to these
-    questions, and the threshold, as `find_best_thresh` of the official script searches it: first no
-    question is answered, then one more at a time, by rising null_minus_best. If no answers at all
-    are best, the threshold is <= 0."""
+    """The highest sum of the scores `name` that a threshold on null_minus_best can give, and the
+    threshold, as `find_best_thresh` of the official script searches it: first no question is
+    answered, then one more at a time, by rising null_minus_best. If it is best to answer none, the
+    threshold is <= 0."""
     answerable = scored["answerable"].to_numpy()
     margin = scored["null_minus_best"].to_numpy()
     # To answer a question that has no answer costs the point for its refusal.

@@ -17,13 +17,8 @@ from exlm.tasks.config import FinetuneConfig, TaskConfig
 from exlm.tasks.encoders.loading import EncoderSource
 from exlm.tasks.encoders.saved_task import SavedTask
 from exlm.tasks.encoders.supervised import Supervision, train_with_seed
-from exlm.tasks.labels.scores import quick_interval
-from exlm.tasks.questions.answers import (
-    answer,
-    make_scorer,
-    span_training_loss,
-    vote,
-)
+from exlm.tasks.labels.scores import RowScorer, quick_interval
+from exlm.tasks.questions.answers import answer, make_scorer, span_training_loss, vote
 from exlm.tasks.questions.questions import QuestionFile, read_windows, window_batches
 from exlm.tasks.questions.settings import check_task
 from exlm.tasks.results import SeedResult
@@ -60,20 +55,21 @@ def read_question_task(encoder: EncoderSource, config: TaskConfig) -> "QuestionT
         parts[name] = part
     sizes = {name: len(part.labelled) for name, part in parts.items()}
     published = SQUAD_SIZES if config.dataset == SQUAD else {}
-    hashes = {name: _content_hash(part.labelled) for name, part in parts.items()}
     metric = config.metric or "f1"
     return QuestionTask(
         config=config,
         encoder=encoder,
         saved_task=saved_task,
         parts=parts,
-        sizes=sizes,
         file_sha256=file_sha256,
         metric=metric,
         summary=f"questions: {', '.join(counts)}; windows of {max_length} tokens",
         reported_rows=pd.concat(map(_reported_rows, parts, parts.values())),
         departures=size_departures(sizes, published, "questions", "SQuAD 2.0"),
-        identity={"data_sha256": hashes, "metric": metric},
+        identity={
+            "data_sha256": {name: _content_hash(part.labelled) for name, part in parts.items()},
+            "metric": metric,
+        },
     )
 
 
@@ -85,7 +81,6 @@ class QuestionTask:
     encoder: EncoderSource
     saved_task: SavedTask
     parts: dict[str, QuestionFile]  # train, valid and perhaps test
-    sizes: dict[str, int]  # of the parts, in questions
     file_sha256: dict[str, str]  # by path
     # as `Task` has them
     metric: str
@@ -95,7 +90,7 @@ class QuestionTask:
     identity: dict[str, Any]
 
     def announce(self, seed: int) -> None:
-        """Nothing: all seeds have the parts that the summary tells."""
+        """Prints nothing: all seeds have the parts that the summary tells."""
 
     def train_seed(self, run_dir: Path, hyper: FinetuneConfig, seed: int) -> SeedResult:
         """Trains with one seed, keeps the epoch that is best on valid, and answers all parts but
@@ -111,11 +106,7 @@ class QuestionTask:
             finish=self._write_answers,
         )
         return train_with_seed(
-            supervision,
-            encoder=self.encoder,
-            hyper=hyper,
-            metric=self.metric,
-            run_dir=run_dir,
+            supervision, encoder=self.encoder, hyper=hyper, metric=self.metric, run_dir=run_dir
         )
 
     def _score_valid(self, network: PreTrainedModel) -> dict[str, float]:
@@ -123,34 +114,37 @@ class QuestionTask:
         return make_scorer(valid, self._answer(network, valid))(valid.scored)
 
     def _answer(self, network: PreTrainedModel, part: QuestionFile) -> pd.DataFrame:
-        """The answers of a network to the questions of a part."""
         longest = self.saved_task.max_answer
         return answer(network, part.labelled, part.windows, self.encoder.tokenizer, longest)
 
     def _write_answers(self, network: PreTrainedModel, run_dir: Path) -> SeedResult:
         """Writes the answers to all parts but train; returns their scores and counts, and the
         interval of test, or of valid if there is no test."""
-        result: SeedResult = {"split": self.sizes, "file_sha256": self.file_sha256}
-        result |= {"scores": {}, "counts": {}, "rows_sha256": {}, "interval": {}}
-        main_part = "test" if "test" in self.parts else "valid"
-        for name, part in self.parts.items():
-            if name == "train":
-                continue
+        scored_parts = {name: part for name, part in self.parts.items() if name != "train"}
+        scorers = dict[str, RowScorer]()
+        for name, part in scored_parts.items():
             answers = self._answer(network, part)
-            score = make_scorer(part, answers)
-            result["scores"][name] = score(part.scored)
-            result["counts"][name] = {"rows": len(part.scored)}
-            result["rows_sha256"][name] = _content_hash(part.labelled.iloc[part.scored])
-            if name == main_part:
-                interval = quick_interval(score, part.scored, self.metric, label_count=1)
-                result["interval"][name] = interval
+            scorers[name] = make_scorer(part, answers)
             table = vote(part.labelled, [answers])
             write_frame(table.reset_index(), run_dir / f"predictions-{name}.csv")
-        return result
+        main_part = "test" if "test" in scored_parts else "valid"
+        rows = {name: part.scored for name, part in scored_parts.items()}
+        interval = quick_interval(scorers[main_part], rows[main_part], self.metric, label_count=1)
+        return {
+            "split": {name: len(part.labelled) for name, part in self.parts.items()},
+            "file_sha256": self.file_sha256,
+            "scores": {name: score(rows[name]) for name, score in scorers.items()},
+            "counts": {name: {"rows": len(rows[name])} for name in scored_parts},
+            "rows_sha256": {
+                name: _content_hash(part.labelled.iloc[rows[name]])
+                for name, part in scored_parts.items()
+            },
+            "interval": {main_part: interval},
+        }
 
 
 def _reported_rows(name: str, part: QuestionFile) -> pd.DataFrame:
-    """The questions of a part that cannot be used, or whose answers cannot, as `Task` has them."""
+    """The questions of a part with something wrong, as `Task` has them."""
     questions = part.questions
     reasons = questions["remark"]
     if name == "train":
@@ -171,7 +165,6 @@ def _reported_rows(name: str, part: QuestionFile) -> pd.DataFrame:
 
 
 def _content_hash(questions: pd.DataFrame) -> str:
-    """SHA-256 of the questions, contexts and answers."""
     columns = ["id", "question", "context", "answers"]
     content = json.dumps([questions[name].tolist() for name in columns])
     return hashlib.sha256(content.encode()).hexdigest()

@@ -22,7 +22,7 @@ from exlm.tasks.encoders.supervised import ShuffledBatches
 
 COLUMNS = ["id", "question", "context", "answers", "remark", "problem"]
 NOT_UNDERSTOOD = "no answers that are understood; write them as in SQuAD 2.0, or in a column answer"
-MIN_STEP = 16  # each window must begin at least this many tokens after the one before
+MIN_STEP = 16  # each window must begin at least this many tokens after the window before
 
 
 def read_questions(path: Path | str, labelled: bool = True) -> pd.DataFrame:
@@ -64,7 +64,7 @@ def read_questions(path: Path | str, labelled: bool = True) -> pd.DataFrame:
 
 
 def _records(path: Path | str) -> list[tuple[dict[Any, Any], str]]:
-    """For every question, its fields (by SQuAD's names) and the problem of its row, or ""."""
+    """For every question its fields, by SQuAD's names, and the problem of its row, or ""."""
     if plain_suffix(path) != ".json":
         rows = read_file(path)
         check_columns(rows.frame, path, "question", "context")
@@ -83,8 +83,8 @@ def _records(path: Path | str) -> list[tuple[dict[Any, Any], str]]:
 
 
 def _answers(record: dict[Any, Any], context: str) -> tuple[list[tuple[str, int]] | None, str]:
-    """The answers of a record that are where they should be in the context, None if there are none
-    to learn from; and what is wrong with them."""
+    """The answers of a record that are at their places in the context, None if answers are missing
+    or of no use; and what is wrong with them, or ""."""
     is_impossible = record.get("is_impossible") is True
     cells = record.get("answers")
     if cells is None and "answer" in record:
@@ -108,7 +108,7 @@ def _answers(record: dict[Any, Any], context: str) -> tuple[list[tuple[str, int]
 
 
 def _place(text: str, start: Any, context: str) -> tuple[str, int]:
-    """An answer and its first character in the context, -1 if it is not where it should be."""
+    """An answer and its first character in the context, -1 if it is not at its place."""
     number = pd.to_numeric(start, errors="coerce")
     if pd.isna(number):
         text = text.strip()
@@ -132,11 +132,11 @@ class Window:
     Attributes:
         row: row of the question.
         example: [S] by name: input_ids and, where the tokenizer makes them, token_type_ids.
-        offsets: int32 [S, 2]: first character of a context token, one after its last, accents
-            included; else -1.
+        offsets: int32 [S, 2]: where a token of the context begins and ends in the context, by
+            characters, accents included; -1 for other tokens.
         null: position of CLS (or BOS), which stands for "no answer".
-        label: first and last token of the first reference answer; `null` twice if the window does
-            not hold all of it, or there is none; None if no window of the question holds it."""
+        label: first and last token of the first answer; `null` twice if the window does not hold
+            all of it, or there is none; None if no window of the question holds it."""
 
     row: int
     example: Tokens
@@ -174,10 +174,10 @@ def read_windows(
 def make_windows(
     questions: pd.DataFrame, tokenizer: PreTrainedTokenizerFast, max_length: int, stride: int
 ) -> list[Window]:
-    """Cuts each context into as many windows of `max_length` tokens as it needs, which share
-    `stride` tokens. Each begins with the question. One that is too long beside a long context gets
-    none. Spaces around a context are left out, as saved tokenizers do by themselves. InputError if
-    a window has neither a CLS nor a BOS token."""
+    """Cuts each context into windows of at most `max_length` tokens, which begin with the question.
+    Neighbouring windows share `stride` tokens of the context. A question that is too long beside a
+    long context has no window. Spaces around a context are left out, as saved tokenizers do by
+    themselves. InputError if a window has neither a CLS nor a BOS token."""
     windows: list[Window] = []
     room = max_length - tokenizer.num_special_tokens_to_add(pair=True)
     columns = questions[["question", "context", "answers"]]
@@ -217,8 +217,8 @@ def _window(
     place: int,
     ends: np.ndarray,
 ) -> Window:
-    """One window of a question. The text that is encoded begins at `place` of the context, and its
-    spans have their `ends` there (`ends_with_marks`)."""
+    """Window `number` of a question. The encoded text begins at `place` of the context; `ends` has
+    where spans of the text end in the context, accents included (`ends_with_marks`)."""
     names = [name for name in ("input_ids", "token_type_ids") if name in encoding]
     example = {name: np.array(encoding[name][number], dtype=np.int32) for name in names}
     # 0 for the question, 1 for the context, NaN for special tokens
@@ -240,7 +240,7 @@ def _window(
 def _label(
     offsets: np.ndarray, null: int, answers: list[tuple[str, int]] | None
 ) -> tuple[int, int]:
-    """The first and the last token of the first answer, `null` twice if they do not hold it."""
+    """The first and the last token of the first answer, `null` twice if no tokens hold it."""
     if not answers:
         return null, null
     text, start = answers[0]

@@ -1,4 +1,4 @@
-"""The settings that question answering has, of those that all tasks and predictions share."""
+"""Which settings of tasks and predictions question answering has."""
 
 from dataclasses import fields
 
@@ -38,7 +38,7 @@ def check_task(config: TaskConfig, window: int) -> None:
 def check_settings(
     settings: TaskConfig | PredictOptions, names: set[str], section: str = ""
 ) -> None:
-    """InputError if a setting besides these `names` has another value than its default."""
+    """InputError if a setting that is not in `names` differs from its default."""
     for field in fields(settings):
         if field.name not in names and getattr(settings, field.name) != field.default:
             raise InputError(f"question answering has no {section}{field.name}; leave it out")

@@ -127,8 +127,7 @@ def read_files(config: TaskConfig) -> dict[str, FileRows]:
 def fill_in(
     hyper: FinetuneConfig, dataset_defaults: dict[str, Any], molecules: bool
 ) -> FinetuneConfig:
-    """Fills in the hyper-parameters that were left out: those of the data set, or else the
-    defaults."""
+    """Fills in hyper-parameters that were left out, by the data set or else the defaults."""
     defaults = DEFAULT_HYPER["molecules" if molecules else "text"] | dataset_defaults
     missing = {name: value for name, value in defaults.items() if getattr(hyper, name) is None}
     return replace(hyper, **missing)
@@ -171,8 +170,8 @@ def find_dataset(name: str, data_dir: str | None = None) -> Path:
     return find_file(data_folder(name, data_dir, "molecules"), names)
 
 
-def departures(config: TaskConfig, table: TextTable, usable: int) -> list[str]:
-    """How the rows of a task, and those that are usable, differ from the published ones."""
+def departures(config: TaskConfig, table: TextTable) -> list[str]:
+    """How the rows of a task, and the usable ones among them, differ from the published rows."""
     result = []
     if config.dataset in GLUE:
         sizes = Counter(table.frame.index.get_level_values(0))
@@ -180,7 +179,7 @@ def departures(config: TaskConfig, table: TextTable, usable: int) -> list[str]:
     if config.train_rows is not None:
         result.append(f"at most {config.train_rows} rows of the train part are used")
     task = file_task(config.dataset, table.frame.columns)
-    return result + molnet_departures(task, len(table.texts), usable)
+    return result + molnet_departures(task, len(table.texts), int(table.usable.sum()))
 
 
 def size_departures(
@@ -211,8 +210,8 @@ def file_task(path: str | Path, columns: Iterable[str] | None) -> str:
 
 
 def molnet_departures(task: str, rows: int, usable: int) -> list[str]:
-    """How the rows and the usable rows of a table differ in number from those of its task
-    (`file_task`), if this is a MoleculeNet set."""
+    """How many more or fewer rows and usable rows a table has than the published set, if its task
+    (`file_task`) is a MoleculeNet set."""
     entry = MOLECULENET.get(task)
     if entry is None or not (_differs(rows, entry.rows) or _differs(usable, entry.rows)):
         return []

@@ -1,4 +1,4 @@
-"""Rows of a table with the same molecule or the same text: counted, kept together by splits, and
+"""Rows of a table with the same molecule or the same text: how many there are, and how they are
 merged or left out if the user wants it."""
 
 from collections.abc import Callable
@@ -15,8 +15,8 @@ from exlm.tasks.rows.table import TextTable
 
 
 def find_groups(table: TextTable, spelling: Callable[[str], str]) -> np.ndarray:
-    """The groups of equal rows: [rows] the number of the first row with the same text or pair of
-    texts, all written in one `spelling`. A row without text is a group of its own."""
+    """[rows] the first row with the same text or pair of texts, all written in one `spelling`. A
+    row without text is a group of its own."""
     texts = pd.Series(list(map(spelling, table.texts)))
     seconds = pd.Series(list(map(spelling, table.pairs))) if table.pairs else texts
     rows = pd.Series(range(len(texts)))
@@ -25,40 +25,40 @@ def find_groups(table: TextTable, spelling: Callable[[str], str]) -> np.ndarray:
 
 
 def describe_duplicates(table: TextTable, groups: np.ndarray) -> str:
-    """How many usable rows share their text with others, by `find_groups`, and how many of these
-    texts have contradictory labels; "" if no text is repeated."""
-    repeated = _repeated_rows(groups, table.usable)
-    if not repeated:
+    """How many usable rows share their text with others, and how many of these texts have
+    different labels; "" if no text is repeated."""
+    repeated_groups = _repeated_rows(groups, table.usable)
+    if not repeated_groups:
         return ""
-    conflicts = sum(_contradict(table.labels[rows]) for rows in repeated)
+    conflicts = sum(_contradict(table.labels[rows]) for rows in repeated_groups)
     return (
-        f"{sum(map(len, repeated))} rows share {len(repeated)} texts or molecules, {conflicts} of "
-        "these with different labels (task.duplicates says what to do with them)"
+        f"{sum(map(len, repeated_groups))} rows share {len(repeated_groups)} texts or molecules, "
+        f"{conflicts} of these with different labels (task.duplicates says what to do with them)"
     )
 
 
 def describe_shared(table: TextTable, groups: np.ndarray, split: RowSplit) -> str:
-    """How many texts stand in several parts of a split, as one by column may have, and how many of
-    these have contradictory labels; "" if none does."""
+    """How many texts stand in several parts of a split, and how many of these texts have different
+    labels; "" if none does."""
     parts = part_of_rows(split, len(groups))
-    repeated = _repeated_rows(groups, parts != "")
-    shared = [rows for rows in repeated if len(set(parts[rows])) > 1]
-    if not shared:
+    repeated_groups = _repeated_rows(groups, parts != "")
+    shared_groups = [rows for rows in repeated_groups if len(set(parts[rows])) > 1]
+    if not shared_groups:
         return ""
-    conflicts = sum(_contradict(table.labels[rows]) for rows in shared)
+    conflicts = sum(_contradict(table.labels[rows]) for rows in shared_groups)
     return (
-        f"{len(shared)} texts or molecules stand in several of them, {conflicts} of these with "
-        "different labels"
+        f"{len(shared_groups)} texts or molecules stand in several of them, {conflicts} of these "
+        "with different labels"
     )
 
 
 def resolve_duplicates(
     table: TextTable, groups: np.ndarray, duplicates: Duplicates, split: RowSplit | None
 ) -> TextTable:
-    """The table where only the first row of every group (`find_groups`) can be used, unless
-    `duplicates` is `keep`. With `mean`, the rows of a group have the mean of their labels; with
-    `drop`, the first has the labels that only others have. Parts of a `split` that the user chose
-    are not compared: a label of one must not tell of another. InputError for means of classes."""
+    """The table where, unless `duplicates` is `keep`, only the first row of a group can be used.
+    With `mean` it has the mean of the labels; with `drop` also the labels that only others have, if
+    none differ. Groups end at the parts of a `split` that the user chose: a label of one part must
+    not tell of another. InputError for means of classes."""
     if duplicates == "keep":
         return table
     if duplicates == "mean" and not table.label_type.is_number:
@@ -85,8 +85,8 @@ def resolve_duplicates(
 
 
 def merged_labels(table: TextTable, merged: TextTable) -> dict[str, pd.Series]:
-    """The labels [rows] that `resolve_duplicates` changed, which made `merged` of a table, as cells
-    say them, by the title of a column for them. {} for labels of residues or words."""
+    """Columns for the labels that `resolve_duplicates` changed when it made `merged` of a table, as
+    cells say them. {} for labels of residues or words."""
     if table.label_type.of_units:
         return {}
     columns = {}

@@ -11,7 +11,7 @@ from exlm.tasks.rows.table import TextTable
 
 
 def content_hash(table: TextTable) -> str:
-    """SHA-256 of the names of a table's columns, and of its cells and parts."""
+    """SHA-256 of a table's columns, cells and parts."""
     frame = table.frame.astype(str)
     if table.parts is not None:
         frame = frame.assign(**{"": table.parts})
@@ -34,7 +34,7 @@ def rows_hash(table: TextTable, rows: np.ndarray) -> str:
 
 
 def split_hash(split: RowSplit) -> str:
-    """SHA-256, in hex, of the compact JSON text {"train":[...],"valid":[...],"test":[...]}, or with
-    the parts that the split has, with ascending rows."""
+    """SHA-256 of the compact JSON text {"train":[...],"valid":[...],"test":[...]}, with ascending
+    rows of the parts that the split has."""
     lists = {part: np.sort(rows).tolist() for part, rows in split.items()}
     return hashlib.sha256(json.dumps(lists, separators=(",", ":")).encode()).hexdigest()

@@ -1,4 +1,4 @@
-"""Reads the texts of tables for a model: whether they are molecules, their tokens, and what is
+"""The texts of tables as a model reads them: whether they are molecules, their tokens, and what is
 wrong with each row."""
 
 import re
@@ -78,8 +78,8 @@ class ReadOptions:
 def decide_molecules(
     texts: Sequence[str], user_says: bool | None, model_knows: bool | None
 ) -> bool:
-    """Whether texts are molecules: as the user says, or else as the model knows, or as most of the
-    first texts look."""
+    """Whether texts are molecules, as the user says, else the model, else the look of the first
+    texts."""
     if user_says is not None:
         return user_says
     return are_molecules(texts) if model_knows is None else model_knows
@@ -97,11 +97,10 @@ class TableTokens(NamedTuple):
 class TextReader:
     """Turns the texts of tables into tokens for one model.
 
-    Over-long molecules are left out; unless `on_invalid` is `keep`, so is what RDKit cannot parse,
-    and what has a letter that is not in the model's alphabet. Over-long text is cut. No other row
-    is lost for the vocabulary. Warnings: not a molecule, cut text, unknown tokens, special tokens
-    that are written in a text, one text of a pair is empty, marks / and \\ that contradict each
-    other."""
+    Rows that cannot be used: over-long molecules and, unless `on_invalid` is `keep`, what RDKit
+    cannot parse, and what has a letter that is not in the model's alphabet. Warnings: not a
+    molecule, cut text, unknown tokens, special tokens that are written in a text, one empty text of
+    a pair, marks / and \\ that contradict each other."""
 
     tokenizer: PreTrainedTokenizerFast
     max_length: int  # the longest text, or pair of texts, in tokens
@@ -111,7 +110,7 @@ class TextReader:
 
     @cached_property
     def excluding_problems(self) -> set[str]:
-        """The problems for which a row is left out. For the others it is used, with a warning."""
+        """The problems for which a row is left out. With other problems it has a warning."""
         names = {TOO_LONG} if self.molecules else set[str]()
         if self.on_invalid != "keep":
             names.add(UNPARSABLE)
@@ -120,13 +119,13 @@ class TextReader:
         return names
 
     def read(self, table: TextTable, path: str | None = None) -> tuple[TextTable, TableTokens]:
-        """The table with what is wrong for the model, and the tokens of all its rows. For rows of
-        the file `path`, InputError as `TextTable.check` says."""
+        """The table with what is wrong for the model, and the tokens of all its rows. With the
+        `path` of the file, InputError as `TextTable.check` says."""
         texts = table.texts
         pairs = table.pairs
         contradictions = [""] * len(texts)
         if self.molecules:
-            # before they are standardized, which takes the marks away
+            # of the texts as they are: `as_read` takes the marks away
             contradictions = first_of_each(
                 map(contradiction, texts), map(contradiction, pairs or [""] * len(texts))
             )
@@ -154,15 +153,15 @@ class TextReader:
         return checked, TableTokens(examples, unit_starts)
 
     def _judge_row(self, text: str, pair: str | None, example: Tokens) -> tuple[str, str]:
-        """Why a row cannot be used, and what is odd about one that can; "" for nothing."""
+        """Why a row cannot be used, or what is odd about a usable row; "" for nothing."""
         token_ids = example["input_ids"]
-        texts = [given for given in (text, pair) if given]
+        texts = [a_text for a_text in (text, pair) if a_text]
         unknown = ""
         if self.tokenizer.unk_token_id in token_ids:
-            descriptions = [describe_unknown_words(given, self.tokenizer) for given in texts]
+            descriptions = [describe_unknown_words(a_text, self.tokenizer) for a_text in texts]
             unknown = next(filter(None, descriptions), "")
         problems = []
-        warnings = [describe_special_tokens(given, self.tokenizer) for given in texts]
+        warnings = [describe_special_tokens(a_text, self.tokenizer) for a_text in texts]
         if texts and len(token_ids) == self.tokenizer.num_special_tokens_to_add(pair is not None):
             problems.append("there is nothing in it that the model reads")
         if pair is not None and len(texts) == 1 and not self.molecules:
@@ -170,7 +169,10 @@ class TextReader:
         for name, detail in row_problems(
             texts, len(token_ids), self.max_length, self.molecules, unknown
         ):
-            (problems if name in self.excluding_problems else warnings).append(detail)
+            if name in self.excluding_problems:
+                problems.append(detail)
+            else:
+                warnings.append(detail)
         if problems:
             return problems[0], ""
         return "", next(filter(None, warnings), "")
@@ -184,9 +186,8 @@ def reader_for(
     standardize: Standardize | None,
     options: ReadOptions,
 ) -> TextReader:
-    """What reads a table for a model. If it is not known whether texts are molecules, the `first`
-    rows decide; without `standardize`, molecules are rewritten as in the model's training; without
-    `max_length`, the longest text is the model's. InputError for a `max_length` below 3."""
+    """What reads a table, of which `first` has the first rows, for a model; where `standardize` or
+    `max_length` are None, the model decides. InputError for a `max_length` below 3."""
     if max_length is None:
         max_length = longest_text(tokenizer)
     if max_length < SHORTEST_LENGTH:
@@ -219,8 +220,7 @@ def tokenize(
     pairs: list[str] | None = None,
     max_length: int | None = None,
 ) -> list[Tokens]:
-    """Tokens, with special tokens, of every text or pair. If there are over `max_length`, the
-    longer text is cut."""
+    """The tokens, special ones included, of every text or pair, cut to a `max_length`."""
     names = [name for name in tokenizer.model_input_names if name != "attention_mask"]
     columns = tokenizer(
         texts, pairs, truncation=max_length is not None, max_length=max_length, verbose=False
@@ -234,8 +234,8 @@ def tokenize(
 def first_tokens(
     texts: list[str], tokenizer: PreTrainedTokenizerFast, unit_pattern: str, max_length: int
 ) -> np.ndarray:
-    """The first token of every unit, counted from the first token of the text, -1 where a text has
-    none, or where the text was cut: [rows, units], at most `max_length` units."""
+    """[rows, units] the first token of every unit, counted from the first token of the text, -1
+    where a text has no such unit or was cut; at most `max_length` units."""
     spans_of_rows = [[match.span() for match in re.finditer(unit_pattern, text)] for text in texts]
     most_units = min(max(map(len, spans_of_rows)), max_length)
     first = np.full((len(texts), most_units), -1)

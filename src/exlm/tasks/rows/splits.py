@@ -3,7 +3,7 @@ the last two are one molecule:
 
 * a split has the ascending row numbers of each part: {"train": [3, 4], "valid": [0], "test": [1]}
 * a mask (`rows_to_split`) says of every row whether it is meant: [True, True, False, True, True]
-* groups (`find_groups`) have for every row the first one that equals it: [0, 1, 2, 3, 3]"""
+* groups (`find_groups`) have for every row the first row that equals it: [0, 1, 2, 3, 3]"""
 
 import json
 from collections.abc import Sequence
@@ -41,9 +41,8 @@ RowSplit = dict[str, np.ndarray]  # row numbers by part, from 0
 
 
 def split_method(setting: str) -> tuple[str, str]:
-    """How rows are divided, as the setting `split` names it: the method (one of COMPUTED, parts,
-    column or file) and, after a colon, a column, FOLD=VALUE or a path. InputError if there is no
-    such method."""
+    """What the setting `split` says: the method (one of COMPUTED, parts, column or file) and, after
+    a colon, a column, FOLD=VALUE or a path. InputError if there is no such method."""
     name, colon, argument = setting.partition(":")
     is_plain = name in (*COMPUTED, "parts") and not colon
     if is_plain or (name in ("column", "file") and argument):
@@ -55,8 +54,7 @@ def split_method(setting: str) -> tuple[str, str]:
 
 
 def split_columns(setting: str | None) -> list[str]:
-    """What the column that divides the rows may be called: `a=b` may be its name, or its name and
-    a value."""
+    """What the column that divides the rows may be called: of `column:a=b`, a=b or a."""
     name, argument = split_method(setting) if setting else ("", "")
     return [argument, argument.rpartition("=")[0]] if name == "column" else []
 
@@ -70,9 +68,9 @@ def split_rows(
     groups: np.ndarray,
 ) -> RowSplit:
     """The split that a seed is trained on: the `rows_to_split` by part, as the setting `split`
-    says, without those that cannot be used. Computed parts keep each of the `groups` together. If
-    no row was meant for valid, a tenth of train becomes valid. Of train, `train_rows` rows are
-    sampled if the config has this setting. InputError if a part is empty."""
+    says, without rows that cannot be used. Computed parts keep each of the `groups` together. If no
+    row was meant for valid, a tenth of train becomes valid. With the setting `train_rows`, train is
+    a sample of so many rows. InputError if a part is empty."""
     numbers = np.flatnonzero(rows_to_split)
     split = split_by_user(config, table)
     computed = dict[str, str]()  # how the parts are computed that the user did not choose
@@ -100,7 +98,7 @@ def split_rows(
 
 
 def _check_parts(dataset: str, split: RowSplit, computed: dict[str, str]) -> None:
-    """InputError if a part has no rows. It says how the part is `computed`, if it is."""
+    """InputError if a part has no rows; it says how the part was `computed`, if it was."""
     for part, rows in split.items():
         if len(rows):
             continue
@@ -143,14 +141,14 @@ def part_of_rows(split: RowSplit, count: int) -> np.ndarray:
 def scaffold_split(
     smiles: Sequence[str], rows: Sequence[int] | np.ndarray, groups: np.ndarray
 ) -> RowSplit:
-    """The usual deterministic split of `rows` by Bemis-Murcko scaffolds. SMILES that RDKit cannot
-    parse, or that are too long to try, are left out. A set has the rows with the same scaffold
-    SMILES (chirality included; "" for acyclic molecules); a molecule of over MOST_ATOMS atoms
-    stands for itself. Sets are taken by size, then by smallest row number, both descending. With n
-    parsable rows, a set goes to train if train then has at most 0.8 n rows; else to valid if train
-    and valid together then have at most 0.9 n rows; else to test. Rows of one of the `groups` are
-    one molecule in several spellings, and have the scaffold of the first of them. InputError if one
-    set has more than 0.8 n rows."""
+    """The usual deterministic split of `rows` by Bemis-Murcko scaffolds (`_scaffold`); molecules
+    without one are left out.
+
+    A set has all rows with the same scaffold. Sets are taken by size, then by smallest row number,
+    both descending. With n rows in all, a set goes to train if train then has at most 0.8 n rows;
+    else to valid if train and valid together then have at most 0.9 n rows; else to test. The rows
+    of one of the `groups` are one molecule in several spellings, and have the scaffold of the first
+    of them. InputError if one set has more than 0.8 n rows."""
     numbers = pd.Series(np.asarray(rows, dtype=np.int64))
     first_rows = numbers.groupby(groups[numbers]).transform("first")
     scaffolds = first_rows.map({row: _scaffold(smiles[row]) for row in first_rows.unique()})
@@ -180,8 +178,8 @@ def scaffold_split(
 
 
 def _scaffold(smiles: str) -> str | None:
-    """The scaffold of a molecule, or itself if it is too large; None for what RDKit cannot parse,
-    or should not try."""
+    """The SMILES of a molecule's scaffold, chirality included, "" without rings; of over MOST_ATOMS
+    atoms the molecule itself; None if RDKit cannot parse it, or if it is too long to try."""
     with rdBase.BlockLogs():
         molecule = Chem.MolFromSmiles(smiles) if 0 < len(smiles) <= LONGEST_SMILES else None
         if molecule is None:
@@ -210,10 +208,9 @@ def random_split(
 
 
 def column_split(frame: pd.DataFrame, column: str, usable: np.ndarray) -> RowSplit:
-    """The rows by what a column says: train, valid, test (if any row does) or one of OTHER_NAMES;
-    with nothing there a row is in no part. With `FOLD=3` for `column`, rows with 3 in the column
-    FOLD are test, all others train. InputError for any other name in a `usable` row ([rows] bool).
-    """
+    """The rows by what a column says: train, valid, test (if any row does) or one of OTHER_NAMES,
+    nothing for no part; a `fold_split` by the column FOLD if `column` is `FOLD=3`. InputError for
+    any other name in a `usable` row ([rows] bool)."""
     fold_column, _, fold = column.rpartition("=")
     if column not in frame and fold_column:
         check_columns(frame, "the table to split", fold_column)
@@ -227,13 +224,13 @@ def column_split(frame: pd.DataFrame, column: str, usable: np.ndarray) -> RowSpl
             f"not train, valid or test; correct it, or say column:{column}=VALUE to test on the "
             "rows with this value"
         )
-    named = PARTS if (parts == "test").any() else PARTS[:2]
-    return {part: np.flatnonzero(parts == part) for part in named}
+    names_of_parts = PARTS if (parts == "test").any() else PARTS[:2]
+    return {part: np.flatnonzero(parts == part) for part in names_of_parts}
 
 
 def fold_split(folds: pd.Series, fold: str) -> RowSplit:
-    """The rows of one fold are test, those of the others train; rows without a fold are in no
-    part. InputError if no row has the fold."""
+    """The rows of one fold are test, the rows of all other folds train; rows without a fold are in
+    no part. InputError if no row has the fold."""
     names = _names(folds)
     fold = class_name(fold)
     if not fold or fold not in set(names):
@@ -255,9 +252,9 @@ def _names(cells: pd.Series) -> pd.Series:
 
 
 def index_split(path: str | Path, n_rows: int) -> RowSplit:
-    """The rows that a file names: {"train": [...], "valid": [...], "test": [...]} in JSON, plain or
-    compressed. Valid or test may be absent, and parts have one of OTHER_NAMES. InputError if the
-    file has another form, or if a row occurs twice or is outside 0 .. n_rows - 1."""
+    """The rows that a JSON file names: {"train": [...], "valid": [...], "test": [...]}. Valid or
+    test may be absent, and parts may have OTHER_NAMES. InputError if the file has another form, or
+    if a row occurs twice or is outside 0 .. n_rows - 1."""
     content = read_json(path)
     if isinstance(content, list) and len(content) == 1:
         content = content[0]  # as chemprop writes them
@@ -279,10 +276,9 @@ def index_split(path: str | Path, n_rows: int) -> RowSplit:
                     "occurs twice"
                 )
             unassigned.remove(row)
-    named = [part for part in PARTS if part in split or part == "valid"]
-    return _as_arrays({part: split.get(part, []) for part in named})
+    names_of_parts = [part for part in PARTS if part in split or part == "valid"]
+    return _as_arrays({part: split.get(part, []) for part in names_of_parts})
 
 
 def _as_arrays(split: dict[str, list[int]]) -> RowSplit:
-    """The split with ascending arrays."""
     return {part: np.array(sorted(rows), dtype=np.int64) for part, rows in split.items()}

@@ -31,8 +31,8 @@ UNUSABLE = "marked in the column problem"  # among counts of rows
 
 @dataclass(frozen=True)
 class TextTable:
-    """The rows of files, with their texts and, if these are read, their labels. Rows that cannot be
-    used are included, and say why. `texts`, `pairs`, `problems` and `warnings` are [rows]."""
+    """All rows of files, with their texts and, if these are read, their labels. `texts`, `pairs`,
+    `problems` and `warnings` are [rows]."""
 
     frame: pd.DataFrame  # every row and column, in order; by (part, row) where it joins files
     texts: list[str]  # the SMILES or text of each row, "" where missing
@@ -55,7 +55,7 @@ class TextTable:
     separators: Mapping[str, str] = field(default_factory=dict)  # of the files, as `FileRows` says
 
     def doubtful_points(self, cells: pd.DataFrame) -> pd.DataFrame:
-        """Which of these cells of labels [rows, labels] may be thousands."""
+        """[rows, labels] which cells of labels may be thousands."""
         return doubtful_points(cells, self.frame, self.separators)
 
     @property
@@ -64,7 +64,6 @@ class TextTable:
 
     @property
     def usable(self) -> np.ndarray:
-        """Which rows can be used: [rows] bool."""
         return np.array(self.problems, dtype=object) == ""
 
     @property
@@ -80,8 +79,8 @@ class TextTable:
         return None if index.nlevels == 1 else np.array(index.get_level_values(0), dtype=str)
 
     def counts(self, done: str, standardize: Standardize) -> dict[str, int]:
-        """How many rows can be used, for which something is `done`, how many cannot, how many are
-        cut or have special tokens, and what `reduced_mixtures` counts."""
+        """How many rows can be used, for which something is `done`, and how many cannot; how many
+        are cut or have special tokens; and what `reduced_mixtures` counts."""
         usable = int(self.usable.sum())
         counts = {f"rows {done}": usable, UNUSABLE: len(self.problems) - usable}
         if cut := int(self.was_cut.sum()):
@@ -91,8 +90,8 @@ class TextTable:
         return counts | self.reduced_mixtures(standardize)
 
     def reduced_mixtures(self, standardize: Standardize) -> dict[str, int]:
-        """How many molecules `standardize` reduces to one of several organic components, in words;
-        {} if there are none."""
+        """How many molecules `standardize` reduces to one of several organic components; {} if
+        none."""
         molecules = [*self.texts, *(self.pairs or [])]
         count = sum(is_reduced_mixture(text, standardize) for text in molecules)
         return {"mixtures reduced to one organic component": count} if count else {}
@@ -133,8 +132,8 @@ def first_reported_row(reported_rows: pd.DataFrame) -> str:
 def unlabelled_table(
     rows: FileRows, path: str, text_column: str | None, pair_column: str | None = None
 ) -> TextTable:
-    """The texts of the file `path`. The text column is the one with a usual name where it is None.
-    InputError if there is no such column."""
+    """The texts of the file `path`; a `text_column` of None is found by its usual names. InputError
+    if a column is missing."""
     check_columns(rows.frame, path, text_column, pair_column)
     column = choose_column(rows.frame.columns, text_column, path)
     texts, problems = read_texts(rows, column, pair_column, path)
@@ -160,9 +159,8 @@ def labelled_table(
     not_labels: Sequence[str] = (),
 ) -> TextTable:
     """The texts and labels of the files of a config, by part. Columns and the task type are
-    inferred where they are None (`column_labels.py`), but never from the columns `not_labels`;
-    `class_names` are in the order of their indices. InputError if columns cannot be used, a value
-    is no label of the task, or no row can be used."""
+    inferred where they are None (`column_labels.py`); the columns `not_labels` are no labels.
+    InputError if columns cannot be used, a value is no label of the task, or no row can be used."""
     path = config.dataset
     rows, text_column, pair_column = join_files(files, config)
     table = unlabelled_table(rows, path, text_column, pair_column)
@@ -209,8 +207,8 @@ def labelled_table(
 def _label_columns(
     files: dict[str, FileRows], config: TaskConfig, table: TextTable, not_labels: Sequence[str]
 ) -> list[str]:
-    """The columns of the labels, as named, or as inferred from those of train. InputError for one
-    that a file lacks."""
+    """The columns of the labels, as named, or as inferred from the columns of train. InputError if
+    a file lacks one."""
     train_columns = files["train"].frame.columns
     names = match_columns(config.label_columns or [], train_columns)
     check_columns(train_columns, config.dataset, *names)
@@ -237,8 +235,7 @@ def _label_columns(
 def join_files(files: dict[str, FileRows], config: TaskConfig) -> tuple[FileRows, str, str | None]:
     """The rows of the only file, or of all files by (part, row), and their columns of texts and of
     second texts. These are found in each file by itself, also where it lacks the text column that
-    the config names, and called as in train. All columns are joined; those that not every file has
-    are filled with ""."""
+    the config names, and called as in train. Columns that a file lacks are filled with ""."""
     text_columns = _text_columns(files["train"].frame, config, config.dataset)
     if len(files) == 1:
         return files["train"], *text_columns
@@ -263,7 +260,6 @@ def join_files(files: dict[str, FileRows], config: TaskConfig) -> tuple[FileRows
 
 
 def _file_name(config: TaskConfig, part: str) -> str:
-    """The file of a part, in a message."""
     names = {"train": config.dataset, "valid": config.valid, "test": config.test}
     return names.get(part) or f"{config.dataset}, {part} part"
 
@@ -271,7 +267,6 @@ def _file_name(config: TaskConfig, part: str) -> str:
 def _difference(
     files: dict[str, FileRows], config: TaskConfig, part: str, subject: str
 ) -> InputError:
-    """The error for a part that differs from train in its columns."""
     return InputError(
         f"{config.dataset} has the columns {listed(files['train'].frame)}, and "
         f"{_file_name(config, part)} has {listed(files[part].frame)}; they differ {subject}, so "
@@ -280,8 +275,8 @@ def _difference(
 
 
 def _text_columns(frame: pd.DataFrame, config: TaskConfig, where: str) -> tuple[str, str | None]:
-    """The columns of the texts of the file `where`, and of the second texts if it has pairs: as
-    named, or by their usual names. Second texts may stand in the lists of the text column."""
+    """The columns of the texts and of the second texts of the file `where`: as named, or by their
+    usual names. They are one column if its cells are lists of two texts."""
     check_columns(frame, where, config.text_column, config.pair_column)
     text_column = config.text_column
     pair_column = config.pair_column

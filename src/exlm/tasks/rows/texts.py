@@ -13,9 +13,9 @@ from exlm.tasks.labels.cells import check_no_list_as_text
 def read_texts(
     rows: FileRows, text_column: str, pair_column: str | None, path: str
 ) -> tuple[list[list[str]], list[str]]:
-    """The texts [rows] of the text column and, if there is one, of the column of second texts, ""
-    where missing; and [rows] why a row cannot be used, "" if it can. If both are one column, it has
-    lists of two texts; other lists are words. InputError for lists that were written as text."""
+    """The texts [rows] of the text column and, if there is one, of the pair column, "" where
+    missing; and [rows] why a row cannot be used, "" if it can. If both are one column, it has lists
+    of two texts; other lists are words. InputError for lists that were written as text."""
     cells = rows.frame[text_column]
     problems = rows.problems_of_rows
     columns = [cells]
@@ -35,8 +35,7 @@ def read_texts(
 
 
 def are_pairs(cells: pd.Series) -> bool:
-    """Whether all cells are lists of two texts. Where no list has more than two words in all, they
-    are rather lists of words."""
+    """Whether all cells are lists of two texts, and not all of them lists of two words."""
     are_lists = all(map(_is_pair, cells))
     return are_lists and any(len(" ".join(cell).split()) > 2 for cell in cells)
 

@@ -14,12 +14,11 @@ from exlm.tasks.rows.table import TextTable
 RESIDUE = r"\S"
 WORD = r"\S+"
 NO_LABEL = str(IGNORED)  # in place of the label of a unit that does not count
-NOT_READ = "-?"  # the first that is no class is in place of the label of a unit that was cut off
+NOT_READ = "-?"  # marks for a unit that was cut off; the first that is no class is taken
 
 
 def split_units(cells: Iterable[Any], unit_pattern: str) -> list[list[str]]:
-    """The residues or words, or their labels, in every cell, which may be a list of them, "" where
-    it has nothing."""
+    """The units, or their labels, in every cell, a text or a list; "" where one is missing."""
     return [
         ["" if pd.isna(unit) else str(unit) for unit in cell]
         if isinstance(cell, list)
@@ -36,8 +35,8 @@ def read_unit_labels(
     class_names: Sequence[str],
     most_units: int,
 ) -> tuple[np.ndarray, list[str]]:
-    """Class indices of the first `most_units` units [rows, units], NaN where there is no label, and
-    the problem of each row, "" if it has none."""
+    """The class indices of the first `most_units` units [rows, units], NaN where there is no label,
+    and [rows] why labels cannot be used, "" if they can."""
     texts = split_units(table.texts, unit_pattern)
     labels_of_rows = split_units(table.frame[label_column].fillna(""), unit_pattern)
     masks = [["1"] * len(labels) for labels in labels_of_rows]
@@ -71,9 +70,8 @@ def read_unit_labels(
 def spell_labels(
     predictions: np.ndarray, texts: list[str], class_names: Sequence[str], unit_pattern: str
 ) -> list[str]:
-    """The most probable labels of every row as one string, from predictions [rows, units, classes],
-    which may leave out the last units; "" for rows without any. Spaces divide labels of more than
-    one letter."""
+    """The most probable labels of every row as one string, from predictions [rows, units, classes]
+    of the first units; "" for rows without any. Spaces divide labels of several letters."""
     was_read = ~np.isnan(predictions[..., 0])
     best = np.nan_to_num(predictions).argmax(-1)
     not_read = next((mark for mark in NOT_READ if mark not in class_names), "")

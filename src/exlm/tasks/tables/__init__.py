@@ -5,7 +5,6 @@ settings; `unit_table.py` reads one with labels of residues or words. `finetunin
 encoder with a seed, `seed_results.py` writes what it gave, `training_texts.py` what it learned.
 
 Predicting: `predictor.py` makes the `predictions.py` of a file with an `ensemble.py`;
-`prediction_columns.py` names their columns, `evaluation.py` scores them, `explain.py` draws
-explanations.
+`prediction_columns.py` names their columns, `explain.py` draws explanations.
 
 Both run a network by `outputs.py`, and use `scoring.py` and `certainty.py`."""

@@ -1,7 +1,10 @@
-"""How sure predictions are: how far probabilities are from how often they are right, a temperature
-that brings them closer, and split conformal prediction (Vovk et al., 2005), which gives bounds of
-numbers and sets of classes that contain the label of a new row with a given probability, if the row
-is drawn as the validation rows were."""
+"""How sure predictions are.
+
+- The calibration error says how far probabilities are from how often they are right, and a
+  temperature brings them closer.
+- Split conformal prediction (Vovk et al., 2005) gives bounds of numbers and sets of classes. They
+  contain the label of a new row with a given probability, if the row is drawn as the validation
+  rows were."""
 
 import json
 import math
@@ -16,7 +19,7 @@ from exlm.tasks.encoders.loading import SeedModel
 from exlm.tasks.labels.label_types import LabelType
 
 BINS = 15  # of the calibration error
-# quantiles that are kept of more errors than this: a level is rounded up to the next 0.005
+# Of more errors so many quantiles are kept, so that a level is rounded up to the next 0.005.
 MOST_KEPT = 199
 HIGHEST_LEVEL = MOST_KEPT / (MOST_KEPT + 1)
 
@@ -62,21 +65,22 @@ def _difference_in_bins(confidence: np.ndarray, is_right: np.ndarray) -> float:
 
 
 def errors_to_keep(errors: np.ndarray) -> list[list[float]]:
-    """For every label the sorted errors of the validation rows, from `errors` [rows, labels]; of
-    more than MOST_KEPT errors so many quantiles."""
+    """For every label the sorted errors of the validation rows, from `errors` [rows, labels]; at
+    most MOST_KEPT quantiles of them."""
     errors_of_labels = []
     for column in errors.T:
-        ordered = np.sort(column[~np.isnan(column)])
-        if len(ordered) > MOST_KEPT:
+        sorted_errors = np.sort(column[~np.isnan(column)])
+        if len(sorted_errors) > MOST_KEPT:
             levels = np.arange(1, MOST_KEPT + 1) / (MOST_KEPT + 1)
-            ordered = ordered[[_rank(level, len(ordered)) - 1 for level in levels]]
-        errors_of_labels.append(ordered.tolist())
+            ranks = np.array([_rank(level, len(sorted_errors)) for level in levels])
+            sorted_errors = sorted_errors[ranks - 1]
+        errors_of_labels.append(sorted_errors.tolist())
     return errors_of_labels
 
 
 def conformal_margins(model: SeedModel, level: float) -> np.ndarray:
-    """For every label the error that is not exceeded with probability `level`: [labels]. InputError
-    if the model keeps no errors, or too few for the level."""
+    """[labels] the error that is not exceeded with probability `level`. InputError if the model
+    keeps no errors, or too few for the level."""
     if not 0 < level <= HIGHEST_LEVEL:
         raise InputError(f"interval is {level}; it must be over 0 and at most {HIGHEST_LEVEL}")
     label_type = model.saved_task.label_type
@@ -85,15 +89,14 @@ def conformal_margins(model: SeedModel, level: float) -> np.ndarray:
             "interval is for numbers and one class a row, but the labels of "
             f"{model.directory} are {model.saved_task.task_type}; leave it out"
         )
-    if model.saved_task.validation_errors is None:
+    validation_errors = model.saved_task.validation_errors
+    if validation_errors is None:
         raise InputError(
             f"{model.directory} keeps no errors of validation rows, which interval needs "
             "(baselines never do); fine-tune a model with this version, or leave interval out"
         )
     margins = []
-    for label, errors in zip(
-        model.saved_task.label_columns, model.saved_task.validation_errors, strict=True
-    ):
+    for label, errors in zip(model.saved_task.label_columns, validation_errors, strict=True):
         rank = _rank(level, len(errors))
         if rank > len(errors):
             least = math.ceil(round(level / (1 - level), 9))
@@ -107,16 +110,16 @@ def conformal_margins(model: SeedModel, level: float) -> np.ndarray:
 
 
 def _rank(level: float, count: int) -> int:
-    """Which of `count` sorted errors, from 1, another one does not exceed with probability
-    `level`; over `count` if none of them is large enough."""
+    """Which of `count` sorted errors, from 1, another error does not exceed with probability
+    `level`; over `count` if none is large enough."""
     return math.ceil(round(level * (count + 1), 9))
 
 
 def class_sets(
     probabilities: np.ndarray, margin: float, class_names: Sequence[str | int]
 ) -> list[str | None]:
-    """For every row the classes that are possible, as a JSON list, which may be empty, from the
-    probabilities of all classes [rows, classes]; None for a row without a prediction."""
+    """[rows] the possible classes as a JSON list, which may be empty, from the probabilities of all
+    classes [rows, classes]; None for a row without a prediction."""
     sets = list[str | None]()
     for row in probabilities:
         shares = zip(class_names, row, strict=True)

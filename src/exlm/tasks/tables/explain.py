@@ -1,5 +1,5 @@
-"""What a prediction rests on: by how much it changes when a token or word is masked, as numbers and
-as a page of coloured texts and molecules."""
+"""What a prediction rests on: by how much it changes when a token or word is masked, in numbers and
+on a page of coloured texts and molecules."""
 
 import json
 from collections.abc import Callable, Sequence
@@ -24,26 +24,26 @@ from exlm.tasks.encoders.saved_task import SavedTask
 from exlm.tasks.rows.table import TextTable
 
 RAISES, LOWERS = "#C55A11", "#2E75B6"
-STRONGEST = 0.75  # the opacity of the strongest change; the others are in proportion
+STRONGEST = 0.75  # the opacity of the strongest change; other changes are in proportion
 MOST_DRAWINGS = 100
 PAGE = Path(__file__).with_name("explanations.html")
 
 
 class Span(NamedTuple):
-    """A token, or a word of several."""
+    """A token, or a word of several tokens."""
 
     text: str
-    start: int  # its first character; of a second text, counted on from the end of the first
+    start: int  # its first character, where a second text begins at the end of the first
     places: list[int]  # of its tokens
 
 
 class Explanation(NamedTuple):
-    """The predictions for a text [outputs], and how much of each is lost when a span is masked."""
+    """The predictions for a text, and how much of each is lost when a span is masked."""
 
     title: str  # of its row
     smiles: str | None  # None if the text is no molecule
     spans: list[Span]
-    predictions: np.ndarray
+    predictions: np.ndarray  # [outputs]
     changes: np.ndarray  # [spans, outputs], positive where a span raises the prediction
 
     def as_json(self, names: list[str]) -> str:
@@ -56,8 +56,8 @@ class Explanation(NamedTuple):
 def _spans(
     text: str, pair: str | None, tokenizer: PreTrainedTokenizerFast, length: int, molecules: bool
 ) -> list[Span]:
-    """The tokens of molecules or proteins, or the words of one or two texts, as far as `length`
-    tokens go."""
+    """The tokens of a molecule or protein, or the words of one or two texts, of which the model
+    reads `length` tokens."""
     by_token = molecules or alphabet_name(tokenizer.backend_tokenizer) is not None
     encoding = tokenizer(
         text, pair, truncation=not molecules, max_length=length, return_offsets_mapping=True
@@ -86,9 +86,9 @@ def explain(
     saved_task: SavedTask,
     molecules: bool,
 ) -> list[Explanation | None]:
-    """Explains the prediction for every row that can be used; None for the others. `examples` are
-    the tokens of all rows; `predict` gives the predictions for several examples [n, outputs].
-    InputError if the tokenizer has no mask."""
+    """Explains the prediction for every row; None for rows that cannot be used. `examples` are the
+    tokens of all rows, and `predict` gives the predictions [n, outputs] for n examples. InputError
+    if the tokenizer has no mask."""
     if tokenizer.mask_token_id is None:
         raise InputError("explain needs a model whose tokenizer has a mask token; leave it out")
     explanations: list[Explanation | None] = [None] * len(table.texts)
@@ -117,8 +117,8 @@ def explain(
 def write_page(
     path: Path, explanations: Sequence[Explanation | None], names: list[str], draws_best_only: bool
 ) -> None:
-    """Draws every prediction, by `names`; if they are classes, that of the most probable class
-    alone. At most MOST_DRAWINGS."""
+    """Draws the prediction of every output, called by `names`, or of the most probable class alone;
+    at most MOST_DRAWINGS predictions."""
     to_draw = [
         (explanation, output, name)
         for explanation in filter(None, explanations)
@@ -133,7 +133,7 @@ def write_page(
 
 
 def _drawing(explanation: Explanation, output: int, name: str) -> dict[str, object]:
-    """What the page shows for one prediction, the one called `name`."""
+    """What the page shows of one `output`, which is called `name`."""
     changes = explanation.changes[:, output]
     largest = np.abs(changes).max(initial=1e-12)
     colours = [

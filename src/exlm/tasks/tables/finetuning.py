@@ -1,4 +1,4 @@
-"""Encoders fine-tuned for a table: it is read once, then any number of seeds are trained."""
+"""Encoders fine-tuned for a table, which is read once for all seeds."""
 
 from dataclasses import dataclass, replace
 from functools import partial
@@ -42,7 +42,6 @@ LARGEST_OFFSET = 10_000
 
 
 def read_table_task(encoder: EncoderSource, config: TaskConfig) -> TableTask:
-    """Reads the table of a config for an encoder."""
     tokenizer = encoder.tokenizer
     max_length = encoder.limit_length(config.max_length or DEFAULT_LENGTH)
     if config.task_type and LABEL_TYPES[config.task_type].of_units:
@@ -59,7 +58,7 @@ def read_table_task(encoder: EncoderSource, config: TaskConfig) -> TableTask:
     return make_table_task(
         table_config,
         checked_table,
-        learner=TableFinetuning(encoder, max_length, tokens),
+        learn=TableFinetuning(encoder, max_length, tokens).train_seed,
         rows_to_split=table.usable,
         spelling=spelling_of(tokenizer, molecules, standardize).as_compared,
         earlier_run=encoder.earlier_run,
@@ -68,7 +67,7 @@ def read_table_task(encoder: EncoderSource, config: TaskConfig) -> TableTask:
 
 @dataclass(frozen=True)
 class TableFinetuning:
-    """Encoders that are fine-tuned for a labelled table (a `TableLearner`)."""
+    """An encoder that is fine-tuned for a labelled table."""
 
     encoder: EncoderSource
     max_length: int  # the longest text, in tokens
@@ -128,7 +127,6 @@ class SeedData:
         return batch | {"labels": make_token_targets(labels, unit_starts, length)}
 
     def score_valid(self, network: PreTrainedModel) -> dict[str, float]:
-        """The scores of a network on valid."""
         valid = self.split["valid"]
         predictions = make_predictions(self.saved_task, self._outputs(network, valid))
         labels = self.task.table.labels
@@ -160,9 +158,9 @@ def training_loss(label_type: LabelType, network: nn.Module, batch: dict[str, Te
 def finish_task(
     saved_task: SavedTask, network: PreTrainedModel, outputs: np.ndarray, labels: np.ndarray
 ) -> SavedTask:
-    """The task to save with a trained network, whose outputs for the valid rows are [n, outputs]:
-    with the errors on valid and the temperature of logits. The scale of numbers becomes a part of
-    the network."""
+    """The task to save with a trained network: with its errors on valid or the temperature of its
+    logits, from the outputs [n, outputs] and labels of the valid rows. The scale of numbers becomes
+    a part of the network."""
     label_type = saved_task.label_type
     if label_type.is_number or label_type.class_per_row:
         errors = label_type.errors(labels, make_predictions(saved_task, outputs))
@@ -174,11 +172,11 @@ def finish_task(
 
 
 def fold_label_scale(network: PreTrainedModel, saved_task: SavedTask) -> SavedTask:
-    """Makes the last layer of a regression network return real units, in place. Returns the task to
-    save with it, which has mean 0 and std 1.
+    """Makes a network return numbers on the scale of the labels, in place. Returns the task to save
+    with it, which has mean 0 and std 1.
 
-    The outputs are those of its last linear layer: the heads of all families end with it. The layer
-    stays as it is where float32 could not tell the labels apart."""
+    It changes the last linear layer, with which the heads of all families end. The layer stays as
+    it is where float32 could not tell the labels apart."""
     mean = torch.tensor(saved_task.mean, dtype=torch.float64)
     std = torch.tensor(saved_task.std, dtype=torch.float64)
     layers = [layer for layer in network.modules() if isinstance(layer, nn.Linear)]

@@ -1,9 +1,9 @@
 """A network on the rows of a table: its outputs, the predictions that they stand for, and the
 targets that it learns.
 
-Where residues or words have labels, the units of a text, labels and predictions are arrays over the
-units of a row, so that they do not depend on the tokenizer. What a network says about a unit is
-what it says about the first token of the unit, whose place `unit_starts` (`TableTokens`) tells."""
+If the units of a text (residues or words) have labels, labels and predictions are arrays over units
+and do not depend on the tokenizer. A network says about a unit what it says about the unit's first
+token; `unit_starts` (`TableTokens`) has the place of this token."""
 
 import numpy as np
 import torch
@@ -18,8 +18,8 @@ from exlm.tasks.rows.reading import TableTokens
 
 
 def padding_side(tokens: TableTokens) -> str | None:
-    """The side on which batches are padded: the right one if there are units, whose tokens are
-    counted from the first; None, for the one that the tokenizer prefers, if there are none."""
+    """The side on which batches are padded: right if there are units, whose tokens are counted from
+    the left; else None, for the side that the tokenizer prefers."""
     return None if tokens.unit_starts is None else "right"
 
 
@@ -32,9 +32,9 @@ def run_network(
     precision: str = SCORING,
     progress: str | None = None,
 ) -> np.ndarray:
-    """The outputs of a network, called `head_names`, for some `rows` of a table; NaN for all other
-    rows: [all rows, outputs] float64, or of units [all rows, units, outputs] float32. `progress`
-    names a bar. Diverged if an output for a unit is not a number."""
+    """The outputs of a network, called `head_names`, for some `rows` of a table, NaN for all other
+    rows: [all rows, outputs] float64, or of units [all rows, units, outputs] float32. `progress` is
+    the title of a bar. Diverged if an output for a unit is not a number."""
     shape: tuple[int, ...] = (len(tokens.examples), len(head_names))
     if tokens.unit_starts is None:
         outputs = np.full(shape, np.nan)
@@ -44,14 +44,14 @@ def run_network(
     batches = batch_outputs(
         network=network,
         function=lambda **batch: network(**batch).logits,
-        examples=[tokens.examples[row] for row in rows],
+        examples=tokens.examples,
         tokenizer=tokenizer,
         precision=precision,
         progress=progress,
         padding_side=padding_side(tokens),
+        rows=rows,
     )
-    for numbers, logits in batches:
-        rows_of_batch = rows[numbers]
+    for rows_of_batch, logits in batches:
         if tokens.unit_starts is not None:
             logits = _logits_of_units(logits, tokens.unit_starts[rows_of_batch])
         outputs[rows_of_batch] = logits
@@ -59,8 +59,8 @@ def run_network(
 
 
 def _logits_of_units(logits: np.ndarray, unit_starts: np.ndarray) -> np.ndarray:
-    """The logits of units [n, units, outputs] of those of tokens [n, S, outputs]: NaN where a row
-    has no such unit."""
+    """The logits of units [n, units, outputs], NaN where a row has no such unit, out of the logits
+    of tokens [n, S, outputs]."""
     if np.isnan(logits).any():
         raise diverged("the outputs are not numbers")
     unit_logits = np.take_along_axis(logits, unit_starts.clip(0)[..., None], 1)
@@ -71,12 +71,12 @@ def _logits_of_units(logits: np.ndarray, unit_starts: np.ndarray) -> np.ndarray:
 def make_predictions(
     saved_task: SavedTask, outputs: np.ndarray, temperature: float = 1.0
 ) -> np.ndarray:
-    """The predictions that the outputs of a head stand for: [rows, classes or labels], or of units
+    """The predictions that outputs stand for: [rows, classes or labels], or of units
     [rows, units, classes]. They are probabilities, of logits divided by a `temperature`, or numbers
-    in the units of the labels."""
+    on the scale of the labels."""
     predictions = saved_task.label_type.predictions(outputs / temperature)
     if saved_task.label_type.is_number:
-        # Where the head itself returns real units, the mean is 0 and the standard deviation 1.
+        # 0 and 1 where the head itself returns numbers on this scale
         return predictions * np.array(saved_task.std) + np.array(saved_task.mean)
     return predictions
 
@@ -90,8 +90,8 @@ def make_targets(saved_task: SavedTask, labels: np.ndarray) -> Tensor:
 
 
 def make_token_targets(labels: np.ndarray, unit_starts: np.ndarray, length: int) -> Tensor:
-    """The class of every token [n, length], from those of the units of a batch's rows [n, units]: a
-    unit's class belongs to its first token, all other tokens have IGNORED."""
+    """The class of every token [n, length] of a batch, from the `labels` of its units [n, units]:
+    the first token of a unit has its class, all other tokens have IGNORED."""
     targets = np.full((len(labels), length), IGNORED)
     row, unit = np.nonzero((unit_starts >= 0) & ~np.isnan(labels))
     targets[row, unit_starts[row, unit]] = labels[row, unit]

@@ -4,7 +4,8 @@
 | -------------- | ---------------------------------------------------------------------- |
 | numbers        | `predicted NAME` for every label                                       |
 | classes        | `predicted NAME` for every class, `predicted class`, `confidence`      |
-| 0 and 1        | `predicted NAME` for every label; of a single one as classes have them |
+| 0 and 1        | `predicted NAME` for every label; for a single label also the last two |
+|                | columns of classes                                                     |
 | units of texts | `predicted label`, a string with the label of every unit               |"""
 
 from collections.abc import Sequence
@@ -20,15 +21,14 @@ from exlm.tasks.tables.certainty import class_sets
 
 
 def prediction_titles(saved_task: SavedTask) -> list[str]:
-    """The titles of the columns for all classes or labels."""
     return [f"predicted {name}" for name in saved_task.prediction_names]
 
 
 def prediction_columns(
     saved_task: SavedTask, predictions_of_models: Sequence[np.ndarray], table: TextTable
 ) -> dict[str, Any]:
-    """The columns for the predictions of one or several models, [rows, classes or labels] or of
-    units [rows, units, classes]: their mean and, of several models, the standard deviation."""
+    """The columns for the predictions of one or several models, each [rows, classes or labels] or
+    of units [rows, units, classes]: their mean and, of several models, the standard deviation."""
     means = np.mean(predictions_of_models, 0)
     label_type = saved_task.label_type
     if label_type.of_units:
@@ -40,11 +40,11 @@ def prediction_columns(
         columns[title] = means[:, output]
         if len(predictions_of_models) > 1:
             of_models = [predictions[:, output] for predictions in predictions_of_models]
-            # A label may itself be called `NAME std`.
+            # A label may be called `NAME std`.
             std = "std over seeds" if f"{title} std" in titles else "std"
             columns[f"{title} {std}"] = np.std(of_models, 0, ddof=1)
     if label_type.class_per_row:
-        # A label or a class may itself be called `class`.
+        # A label or a class may be called `class`.
         title = "most probable class" if "predicted class" in columns else "predicted class"
         columns[title] = _most_probable_classes(saved_task, means)
         columns["confidence"] = label_type.class_probabilities(means)[:, 0].max(-1)
@@ -52,7 +52,6 @@ def prediction_columns(
 
 
 def _most_probable_classes(saved_task: SavedTask, predictions: np.ndarray) -> np.ndarray:
-    """The class of every row, None for one without a prediction."""
     best = saved_task.label_type.most_probable(predictions)[:, 0]
     class_names = np.array(class_values(saved_task.label_names or [0, 1]), dtype=object)
     classes = class_names[best]
@@ -63,8 +62,8 @@ def _most_probable_classes(saved_task: SavedTask, predictions: np.ndarray) -> np
 def bound_columns(
     saved_task: SavedTask, predictions: np.ndarray, margins: np.ndarray
 ) -> dict[str, Any]:
-    """The columns for the bounds of predicted numbers, or for the sets of possible classes, of
-    predictions [rows, classes or labels] whose errors are at most the `margins` [labels]."""
+    """The columns for the bounds of predicted numbers or the sets of possible classes, if the
+    errors of `predictions` [rows, classes or labels] are at most the `margins` [labels]."""
     label_columns = saved_task.label_columns
     if saved_task.label_type.class_per_row:
         probabilities = saved_task.label_type.class_probabilities(predictions)[:, 0]

@@ -49,17 +49,18 @@ class PredictOptions(ReadOptions):
 
 @dataclass(frozen=True)
 class Evaluation:
-    """How the rows of a file that have labels are scored. Of several models the ensemble comes
-    first, which `labels`, `classes` and `confusion` are about."""
+    """How the rows of a file that have labels are scored."""
 
-    scorers: Mapping[str, RowScorer]  # by the model's name, or ENSEMBLE
-    rows: np.ndarray  # those to score
+    scorers: Mapping[str, RowScorer]  # by the name of the model; of several, ENSEMBLE comes first
+    rows: np.ndarray  # the numbers of the rows to score
     # how many of them have a text or molecule of the training; None if this is not known
     seen_rows: int | None = None
     unknown_labels: int = 0  # rows with a label that the models do not know
-    labels: Mapping[str, Mapping[str, float]] = field(default_factory=dict)  # {} of a single one
-    classes: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
-    confusion: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
+    # of the first model, by the name of the entry in a report: the scores of every label and of
+    # every class by itself, and which classes are predicted for which; {} where there are none
+    details: Mapping[str, Mapping[str, Mapping[str, float]]] = field(
+        default_factory=lambda: {"labels": {}, "classes": {}, "confusion": {}}
+    )
 
 
 @dataclass(frozen=True)

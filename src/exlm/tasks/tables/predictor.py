@@ -24,7 +24,6 @@ from exlm.tasks.rows.reading import TableTokens, Tokens, decide_molecules
 from exlm.tasks.rows.table import TextTable, unlabelled_table
 from exlm.tasks.tables.certainty import conformal_margins
 from exlm.tasks.tables.ensemble import Ensemble, predict_tokens
-from exlm.tasks.tables.evaluation import evaluate_table
 from exlm.tasks.tables.explain import explain, write_page
 from exlm.tasks.tables.prediction_columns import (
     bound_columns,
@@ -33,19 +32,20 @@ from exlm.tasks.tables.prediction_columns import (
 )
 from exlm.tasks.tables.predictions import (
     ENSEMBLE,
+    Evaluation,
     Predictions,
     PredictOptions,
     with_predictions,
 )
+from exlm.tasks.tables.scoring import LabelledPredictions, read_true_labels
 from exlm.tasks.tables.training_texts import (
     TrainingTexts,
     distance_to_training,
-    read_training_texts,
     training_fingerprints,
 )
 
 DISTANCE = "distance to training"  # the title of a column
-# predictions for molecules with a larger distance to those of the training deserve less trust
+# predictions for molecules that are farther from the training deserve less trust
 FAR = 0.7
 
 
@@ -116,7 +116,6 @@ class TablePredictor:
 
     @property
     def saved_task(self) -> SavedTask:
-        """The task that is saved with the models."""
         return self.ensemble.models[0].saved_task
 
     @property
@@ -147,24 +146,37 @@ class TablePredictor:
         if len(by_model) > 1:
             by_model = {ENSEMBLE: _mean(by_model), **by_model}
         try:
-            evaluation = evaluate_table(
-                table=table,
-                path=self.path,
-                label_columns=self.label_columns,
-                saved_task=self.saved_task,
-                predictions=by_model,
-                margins=self.margins,
-                is_seen=is_seen,
-            )
+            evaluation = self._evaluate(table, by_model, is_seen)
         except InputError as error:
             return Predictions(frame, counts, note=str(error))
         return Predictions(frame, counts, evaluation)
+
+    def _evaluate(
+        self, table: TextTable, by_model: dict[str, np.ndarray], is_seen: np.ndarray | None
+    ) -> Evaluation:
+        """How predictions are scored on the rows that have labels."""
+        labels, unknown_labels = read_true_labels(
+            table, self.path, self.label_columns, self.saved_task
+        )
+        rows = np.flatnonzero(table.usable & ~np.isnan(labels).all(1))
+        labelled = {
+            name: LabelledPredictions(self.saved_task, labels, predictions, self.margins.get(name))
+            for name, predictions in by_model.items()
+        }
+        first = next(iter(labelled.values()))
+        return Evaluation(
+            scorers={name: of_model.evaluate for name, of_model in labelled.items()},
+            rows=rows,
+            seen_rows=None if is_seen is None else int(is_seen[rows].sum()),
+            unknown_labels=unknown_labels,
+            details=first.details(rows),
+        )
 
     @cached_property
     def _training_texts(self) -> TrainingTexts:
         molecules = self.ensemble.molecules
         tokenizer = None if molecules else self.ensemble.tokenizer
-        return read_training_texts(
+        return TrainingTexts(
             [model.directory for model in self.ensemble.models],
             spelling_of(tokenizer, molecules, self.saved_task.standardize).as_compared,
             molecules=molecules and self.saved_task.pair_column is None,
@@ -173,7 +185,6 @@ class TablePredictor:
     def _columns(
         self, table: TextTable, by_model: dict[str, np.ndarray], is_seen: np.ndarray | None
     ) -> dict[str, Any]:
-        """The columns that are added to a table."""
         columns = prediction_columns(self.saved_task, list(by_model.values()), table)
         if self.margins:
             margins = self.margins[ENSEMBLE]
@@ -188,8 +199,7 @@ class TablePredictor:
         return columns
 
     def _distances(self, table: TextTable) -> np.ndarray:
-        """The distance of every molecule to those of the training: [rows], NaN for rows that cannot
-        be used."""
+        """[rows] how far molecules are from the training, NaN for rows that cannot be used."""
         spelling = Spelling(molecules=True, form=self.saved_task.standardize)
         molecules = list(map(spelling.as_read, table.texts))
         distances = distance_to_training(self.fingerprints, molecules)
@@ -206,8 +216,8 @@ class TablePredictor:
         return counts
 
     def _explain(self, table: TextTable, tokens: TableTokens, page: Path) -> list[str | None]:
-        """Writes the page of explanations of the mean predictions; returns the numbers of every
-        row as JSON."""
+        """Writes the page that explains the mean predictions; returns the numbers of every row as
+        JSON."""
         models = self.ensemble.models
 
         def predict(examples: list[Tokens]) -> np.ndarray:
@@ -230,13 +240,12 @@ class TablePredictor:
 
 
 def _mean(by_model: dict[str, np.ndarray]) -> np.ndarray:
-    """The mean over the models of their predictions."""
     return np.mean(list(by_model.values()), 0)
 
 
 def _margins_by_model(models: Sequence[SeedModel], level: float | None) -> dict[str, np.ndarray]:
-    """The errors [labels] that are not exceeded with a probability `level`, by the name of the
-    model; of the ensemble, the largest. {} without a level, if no bounds are wanted."""
+    """The `conformal_margins` [labels] by the name of the model; of the ensemble, the largest. {}
+    without a level, if no bounds are wanted."""
     if level is None:
         return {}
     margins = {}
@@ -255,16 +264,17 @@ def _margins_by_model(models: Sequence[SeedModel], level: float | None) -> dict[
 def check_options(models: Sequence[SeedModel], path: str, options: PredictOptions) -> None:
     """InputError for options that these models do not have."""
     saved_task = models[0].saved_task
-    if options.calibrated and any(model.saved_task.temperature is None for model in models):
-        raise InputError(
-            "calibrated probabilities need a classification with a temperature, "
-            "fine-tuned by this version of exlm; leave out calibrated"
-        )
-    if options.calibrated and options.interval is not None:
-        raise InputError(
-            "interval takes the probabilities as they are, which have been compared with the "
-            "validation rows; leave out calibrated"
-        )
+    if options.calibrated:
+        if any(model.saved_task.temperature is None for model in models):
+            raise InputError(
+                "calibrated probabilities need a classification with a temperature, "
+                "fine-tuned by this version of exlm; leave out calibrated"
+            )
+        if options.interval is not None:
+            raise InputError(
+                "interval takes the probabilities as they are, which have been compared with the "
+                "validation rows; leave out calibrated"
+            )
     if options.distance and (saved_task.molecules is False or saved_task.pair_column):
         texts = "pairs" if saved_task.pair_column else "texts that are no molecules"
         raise InputError(
@@ -275,13 +285,13 @@ def check_options(models: Sequence[SeedModel], path: str, options: PredictOption
             f"pair_column names {options.pair_column!r}, but the model reads single texts; "
             "leave it out"
         )
-    directory = models[0].directory
-    if options.explain and (saved_task.label_type.of_units or is_baseline(directory)):
-        raise InputError(
-            "explain is for fine-tuned encoders that predict for whole texts, not for "
-            f"{directory}; leave it out"
-        )
     if options.explain:
+        directory = models[0].directory
+        if saved_task.label_type.of_units or is_baseline(directory):
+            raise InputError(
+                "explain is for fine-tuned encoders that predict for whole texts, not for "
+                f"{directory}; leave it out"
+            )
         output_path("", path, options.explain, "", (".html",))
         if saved_task.molecules:
             drawing_module()
@@ -290,9 +300,9 @@ def check_options(models: Sequence[SeedModel], path: str, options: PredictOption
 def find_label_columns(
     frame: pd.DataFrame, path: str, options: PredictOptions, training_labels: list[str]
 ) -> list[str]:
-    """The columns of a table that have, or would have, the labels that were in the columns
-    `training_labels`, in their order. InputError if the option `label_columns` names others, or not
-    as many, or one label in the place of another."""
+    """The columns of the labels, in the order of `training_labels`, the columns of the training: of
+    the same names, or as the option `label_columns` says. InputError if the option names columns
+    that the table lacks, too few or many, or one label in the place of another."""
     if options.label_columns is None:
         return training_labels
     names = match_columns(options.label_columns, frame.columns)

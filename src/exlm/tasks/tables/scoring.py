@@ -8,9 +8,14 @@ import numpy as np
 import pandas as pd
 from sklearn.metrics import confusion_matrix, precision_recall_fscore_support
 
+from exlm.data.columns import listed
+from exlm.errors import InputError, note
 from exlm.tasks.encoders.saved_task import SavedTask
+from exlm.tasks.labels.column_labels import label_cells, note_unscored, read_labels
 from exlm.tasks.labels.entities import has_entities, score_entities
 from exlm.tasks.labels.scores import score_predictions
+from exlm.tasks.rows.table import TextTable
+from exlm.tasks.rows.units import read_unit_labels
 from exlm.tasks.tables.certainty import calibration_error
 
 
@@ -25,7 +30,7 @@ class LabelledPredictions:
     margins: np.ndarray | None = None  # [labels] the errors that bounds allow, if there are any
 
     def score(self, rows: np.ndarray, metrics: Sequence[str] | None = None) -> dict[str, float]:
-        """The scores of some rows by `metrics`, or by all of the task, whose scales errors have."""
+        """The scores of some rows by `metrics`, or by all metrics of the task."""
         return score_predictions(
             self.saved_task.label_type,
             self.labels[rows],
@@ -37,7 +42,7 @@ class LabelledPredictions:
 
     def evaluate(self, rows: np.ndarray) -> dict[str, float]:
         """All scores of some rows, the calibration error of probabilities, and with `margins` the
-        coverage, which is the share of errors within them."""
+        coverage: the share of errors within the margins."""
         label_type = self.saved_task.label_type
         scores = self.score(rows)
         if not label_type.is_number:
@@ -47,9 +52,18 @@ class LabelledPredictions:
             scores["coverage"] = float(np.nanmean(self._is_covered(rows)))
         return scores
 
+    def details(self, rows: np.ndarray) -> dict[str, Any]:
+        """The entries of a report that are about single labels and classes of some rows."""
+        return {
+            "labels": self.score_labels(rows),
+            "classes": self.score_classes(rows),
+            "confusion": self.confusion(rows),
+        }
+
     def score_labels(self, rows: np.ndarray) -> dict[str, dict[str, float]]:
-        """All scores of every label by itself, in its own units, how many `rows` have it, of
-        classes how many are `positives`, and the coverage; {} if there is only one label."""
+        """For every label by itself how many `rows` have it, how many of these are `positives`
+        (unless labels are numbers), all scores in the units of the label, and the coverage; {} if
+        there is only one label."""
         names = self.saved_task.label_columns
         if len(names) == 1:
             return {}
@@ -70,7 +84,7 @@ class LabelledPredictions:
 
     def score_classes(self, rows: np.ndarray) -> dict[str, dict[str, float]]:
         """How many `rows` (or units) have each class, and its precision, recall and F1, 0 where
-        they are undefined; `score_entities` where the classes of units mark entities; {} if labels
+        undefined; if the classes of units mark entities, what `score_entities` gives; {} if labels
         are no classes."""
         class_names = self.saved_task.class_names
         if not class_names:
@@ -86,8 +100,8 @@ class LabelledPredictions:
         return scores
 
     def confusion(self, rows: np.ndarray) -> dict[str, dict[str, int]]:
-        """How many rows (or units) of each class are predicted to have which; {} if labels are no
-        classes."""
+        """How many rows (or units) of each class are predicted to have each class; {} if labels are
+        no classes."""
         class_names = self.saved_task.class_names
         if not class_names:
             return {}
@@ -106,3 +120,66 @@ class LabelledPredictions:
         missing labels."""
         errors = self.saved_task.label_type.errors(self.labels[rows], self.predictions[rows])
         return np.where(np.isnan(errors), np.nan, errors <= self.margins)
+
+
+def read_true_labels(
+    table: TextTable, path: str, label_columns: list[str], saved_task: SavedTask
+) -> tuple[np.ndarray, int]:
+    """The labels of the file `path` as the model learned them: [rows, labels], or of units
+    [rows, units], NaN where there is none; and how many rows have a label that the model does not
+    know. The table may lack some of the `label_columns`. InputError if labels cannot be read, or
+    if no row has a label and a prediction."""
+    mask_column = saved_task.mask_column
+    if mask_column and mask_column not in table.frame:
+        raise InputError(
+            f"the table has no column {mask_column}, which the model was trained with; add it"
+        )
+    read = _read_unit_labels if saved_task.label_type.of_units else _read_row_labels
+    labels, unknown_labels = read(table, path, label_columns, saved_task)
+    if not (table.usable & ~np.isnan(labels).all(1)).any():
+        raise InputError(
+            f"no row has a prediction and a label in {listed(label_columns, 5)}; "
+            "name the column that has the labels with label_columns"
+        )
+    missing = [name for name in label_columns if name not in table.frame]
+    if missing:
+        note(f"{path} has no column {listed(missing)}; the other labels are scored")
+    return labels, unknown_labels
+
+
+def _read_row_labels(
+    table: TextTable, path: str, label_columns: list[str], saved_task: SavedTask
+) -> tuple[np.ndarray, int]:
+    with_all_labels = table.frame.reindex(columns=label_columns, fill_value="")
+    cells = label_cells(with_all_labels, label_columns, table.problems)
+    labels = read_labels(
+        cells,
+        path,
+        saved_task.task_type,
+        saved_task.label_names,
+        skip_unknown=True,
+        is_doubtful=table.doubtful_points(cells),
+    )
+    return labels.values, labels.unknown_rows
+
+
+def _read_unit_labels(
+    table: TextTable, path: str, label_columns: list[str], saved_task: SavedTask
+) -> tuple[np.ndarray, int]:
+    [label_column] = label_columns
+    labels, problems = read_unit_labels(
+        table,
+        label_column,
+        mask_column=saved_task.mask_column,
+        unit_pattern=saved_task.unit_pattern,
+        class_names=saved_task.head_names,
+        most_units=saved_task.max_length,
+    )
+    cells = table.frame[label_column].fillna("")
+    unscored = {
+        int(row): problems[row]
+        for row in np.flatnonzero(table.usable)
+        if cells.iloc[row] and problems[row]
+    }
+    note_unscored(unscored, table.frame.index, path)
+    return labels, len(unscored)

@@ -1,4 +1,4 @@
-"""The settings of a table's task, with what the table and the model say of it."""
+"""The settings of a table's task, completed by what the table and the model say."""
 
 from dataclasses import dataclass, field
 
@@ -15,8 +15,8 @@ from exlm.tasks.rows.table import TextTable
 
 @dataclass(frozen=True)
 class TableConfig(TaskConfig):
-    """The settings of a table's task, once the table and the model have said whether texts are
-    molecules, how these are rewritten, and how rows are split."""
+    """Settings that also say whether texts are molecules, how these are rewritten, and how rows are
+    split."""
 
     split: str = ""
     molecules: bool = False
@@ -24,8 +24,8 @@ class TableConfig(TaskConfig):
 
 
 def infer_settings(config: TaskConfig, table: TextTable, model_texts: ModelTexts) -> TableConfig:
-    """The config with nothing absent that `TableConfig` has, and with the whole names of the label
-    columns, where it names them. InputError if settings do not fit the table."""
+    """The config with the settings that were absent, and with the whole names of label columns if
+    it names them. InputError if settings do not fit the table."""
     metrics = metric_names(table.label_type, table.class_names)
     if config.metric and config.metric not in metrics:
         raise InputError(
@@ -34,7 +34,7 @@ def infer_settings(config: TaskConfig, table: TextTable, model_texts: ModelTexts
         )
     never_molecules = config.dataset in GLUE or table.label_type.of_units
     user_says = False if never_molecules else config.molecules
-    # Only a model of molecules decides: one of other texts may be fine-tuned on molecules.
+    # A model of other texts may be fine-tuned on molecules.
     model_knows = True if model_texts.molecules else None
     molecules = decide_molecules(table.texts, user_says, model_knows)
     standardize = config.standardize or (model_texts.standardize if molecules else "none")

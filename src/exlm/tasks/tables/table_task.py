@@ -3,8 +3,9 @@
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -29,16 +30,11 @@ from exlm.tasks.rows.splits import RowSplit, split_by_user, split_rows
 from exlm.tasks.rows.summary import describe_table, remarks_on_labels
 from exlm.tasks.rows.table import TextTable
 from exlm.tasks.tables.table_config import TableConfig
-from exlm.tasks.tables.training_texts import TrainingTexts, read_training_texts
+from exlm.tasks.tables.training_texts import TrainingTexts
 
-
-class TableLearner(Protocol):
-    """What learns a table: encoders (`TableFinetuning`) or a baseline."""
-
-    def train_seed(self, task: "TableTask", run_dir: Path, hyper: Any, seed: int) -> SeedResult:
-        """Trains with one seed, and keeps in a directory what predicts and the results
-        (`write_results`), which it returns with what else there is to tell."""
-        ...
+# Trains an encoder or a baseline with a seed: from the task, the directory of the seed, the
+# hyper-parameters and the seed to the results, which it leaves in the directory (`write_results`).
+LearnTable = Callable[["TableTask", Path, Any, int], SeedResult]
 
 
 @dataclass(eq=False)
@@ -47,17 +43,15 @@ class TableTask:
 
     config: TableConfig
     table: TextTable  # its rows; duplicates that the user does not want cannot be used
-    learner: TableLearner
+    learn: LearnTable
     metric: str
     groups: np.ndarray  # [rows] the first row with the same text (`find_groups`)
-    # [rows] bool, those that could be used before it was known what the model cannot read: a split
-    # divides all of them, so that all models and baselines have the same split
+    # [rows] bool, the rows that can be used as far as the model is not asked, so that the splits of
+    # all models and baselines are the same
     rows_to_split: np.ndarray
-    merged_labels: dict[str, pd.Series]  # columns of labels that are not those of the cells
+    merged_labels: dict[str, pd.Series]  # columns for labels that differ from the cells
     # of the fine-tuned model that the training goes on from, if there is one
     earlier_texts: TrainingTexts
-    # [rows] bool, whether the text was in the training of that model; None if this is not known
-    is_seen_earlier: np.ndarray | None
     summary: str
     reported_rows: pd.DataFrame
     departures: list[str]
@@ -67,11 +61,10 @@ class TableTask:
     _splits: dict[int, RowSplit] = field(default_factory=dict, init=False)
 
     def train_seed(self, run_dir: Path, hyper: Any, seed: int) -> SeedResult:
-        """Trains the learner with one seed."""
-        return self.learner.train_seed(self, run_dir, hyper, seed)
+        return self.learn(self, run_dir, hyper, seed)
 
     def split_of(self, seed: int) -> RowSplit:
-        """The usable rows by part."""
+        """The usable rows by part, of which train may be a sample."""
         if seed not in self._splits:
             self._splits[seed] = split_rows(
                 self.config,
@@ -104,8 +97,8 @@ class TableTask:
         )
 
     def rows_to_predict(self, split: RowSplit) -> np.ndarray:
-        """[rows] bool: all rows of a table; of several files those of valid, and all that are not
-        in the file of train."""
+        """[rows] bool: all rows of one file; of several files the rows of valid, and all rows that
+        are not in the file of train."""
         parts = self.table.parts
         if parts is None:
             return np.ones(len(self.table.texts), dtype=bool)
@@ -113,9 +106,15 @@ class TableTask:
         rows[split["valid"]] = True
         return rows
 
+    @cached_property
+    def is_seen_earlier(self) -> np.ndarray | None:
+        """[rows] bool: whether the text was in the training that this one goes on from; None if it
+        cannot be told."""
+        return self.earlier_texts.find_in(self.table)
+
     @property
     def earlier_run(self) -> Path | None:
-        """The directory of the fine-tuned model that the training goes on from."""
+        """The directory of the fine-tuned model that the training goes on from, if there is one."""
         return next(iter(self.earlier_texts.run_dirs), None)
 
     def is_seen(self, split: RowSplit) -> np.ndarray:
@@ -226,24 +225,23 @@ class TableTask:
 def make_table_task(
     config: TableConfig,
     table: TextTable,
-    learner: TableLearner,
+    learn: LearnTable,
     rows_to_split: np.ndarray,
     spelling: Callable[[str], str],
     earlier_run: Path | None = None,
 ) -> TableTask:
-    """The task of a table that has all duplicates. Texts with the same `spelling` are equal, and
-    `earlier_run` has the fine-tuned model that the training goes on from. InputError if duplicates
-    cannot be merged. Prints what is odd about the labels."""
+    """The task of a table that still has all duplicates. Texts with the same `spelling` are equal,
+    and `earlier_run` has the fine-tuned model that the training goes on from. InputError if
+    duplicates cannot be merged. Prints what is odd about the labels."""
     groups = find_groups(table, spelling)
     user_split = None if config.duplicates == "keep" else split_by_user(config, table)
     merged = resolve_duplicates(table, groups, config.duplicates, user_split)
-    earlier_texts = read_training_texts(
+    earlier_texts = TrainingTexts(
         [earlier_run] if earlier_run else [],
         spelling,
         molecules=config.molecules and table.pairs is None,
     )
-    is_seen_earlier = earlier_texts.find_in(merged)
-    if earlier_run and is_seen_earlier is None:
+    if earlier_run and not earlier_texts.keys:
         note(
             f"{earlier_run} keeps no record of the texts of its training, so it cannot be told "
             "whether valid and test have some of them"
@@ -260,16 +258,15 @@ def make_table_task(
     return TableTask(
         config=config,
         table=merged,
-        learner=learner,
+        learn=learn,
         metric=metric,
         groups=groups,
         rows_to_split=rows_to_split & ~(table.usable & ~merged.usable),
         merged_labels=merged_labels(table, merged),
         earlier_texts=earlier_texts,
-        is_seen_earlier=is_seen_earlier,
         summary="; ".join(filter(None, summary_remarks)),
         reported_rows=merged.reported_rows(),
-        departures=departures(config, merged, int(merged.usable.sum())),
+        departures=departures(config, merged),
         identity=_identity(config, merged, metric),
         file_sha256=file_hashes(config),
         layout=output_layout(
@@ -291,8 +288,8 @@ def _default_metric(config: TableConfig, table: TextTable) -> str:
 
 
 def _identity(config: TableConfig, table: TextTable, metric: str) -> dict[str, Any]:
-    """What other runs must share to have the same data and scores. The settings that were inferred
-    have the names that they have there: a later run that names them is the same."""
+    """What other runs must share to have the same data and scores. Settings that were inferred have
+    the names of settings, so that a later run that names them is the same."""
     used = {
         "text_column": table.text_column,
         "pair_column": table.pair_column,

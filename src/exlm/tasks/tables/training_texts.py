@@ -27,10 +27,14 @@ TRAINING_MARKS = "train.sha256"
 class TrainingTexts:
     """What some trainings learned from, as far as they kept it."""
 
-    run_dirs: Sequence[Path]  # of these trainings
+    run_dirs: Sequence[Path]  # the directories of the trainings
     spelling: Callable[[str], str]  # texts with one spelling are equal
     molecules: bool  # whether the rows of tables are molecules; else texts or pairs, kept as marks
-    lines: set[str]  # the molecules or marks; empty if nothing was kept
+
+    @cached_property
+    def lines(self) -> set[str]:
+        """The molecules or marks; empty if nothing was kept."""
+        return _lines(self.run_dirs, _file_name(self.molecules))
 
     @cached_property
     def keys(self) -> set[str]:
@@ -38,8 +42,8 @@ class TrainingTexts:
         return set(map(self.spelling, self.lines)) if self.molecules else self.lines
 
     def find_in(self, table: TextTable) -> np.ndarray | None:
-        """Which rows of a table have such a text or pair of texts: [rows] bool; None if nothing was
-        kept."""
+        """Which rows of a table have a text, or pair of texts, of the trainings: [rows] bool; None
+        if nothing was kept."""
         if not self.keys:
             return None
         texts = map(self.spelling, table.texts)
@@ -47,9 +51,9 @@ class TrainingTexts:
         return np.array([key in self.keys for key in keys])
 
     def write_with(self, table: TextTable, rows: np.ndarray, run_dir: Path) -> None:
-        """Keeps beside the model of a seed what it is trained on: some rows of a table, and these
-        texts of the training that it goes on from. If that training kept nothing, nothing is kept:
-        a record of half the training would mislead."""
+        """Keeps beside the model of a seed what it is trained on: some rows of a table, and the
+        texts of the training that it goes on from. If the earlier training kept nothing, nothing is
+        kept: a record of half the training would mislead."""
         if self.run_dirs and not self.lines:
             return
         lines_of_table = table.texts if self.molecules else self._marks(table)
@@ -69,14 +73,6 @@ class TrainingTexts:
         return marks
 
 
-def read_training_texts(
-    run_dirs: Sequence[Path], spelling: Callable[[str], str], molecules: bool
-) -> TrainingTexts:
-    """What the trainings in these directories kept of their texts."""
-    lines = _lines(run_dirs, _file_name(molecules))
-    return TrainingTexts(run_dirs, spelling, molecules, lines)
-
-
 def _file_name(molecules: bool) -> str:
     return TRAINING_MOLECULES if molecules else TRAINING_MARKS
 
@@ -89,8 +85,8 @@ def _lines(run_dirs: Sequence[Path], name: str) -> set[str]:
 
 
 def training_fingerprints(models: Sequence[SeedModel]) -> list[ExplicitBitVect]:
-    """The ECFP4 (2,048 bits) of the molecules that models were trained on, as these read them.
-    InputError if these were not kept."""
+    """The ECFP4 (2,048 bits) of the molecules that models were trained on, as the models read them.
+    InputError if the molecules were not kept."""
     run_dirs = [model.directory for model in models]
     for run_dir in run_dirs:
         file = run_dir / TRAINING_MOLECULES
@@ -106,8 +102,8 @@ def training_fingerprints(models: Sequence[SeedModel]) -> list[ExplicitBitVect]:
 
 
 def distance_to_training(training: Sequence[ExplicitBitVect], smiles: Sequence[str]) -> np.ndarray:
-    """For each molecule 1 - the highest Tanimoto similarity of its ECFP4 to one of these: [rows],
-    from 0 (the same fingerprint) to 1, NaN where RDKit cannot parse it."""
+    """For each molecule 1 - the highest Tanimoto similarity of its ECFP4 to a fingerprint of the
+    training: [rows], from 0 (the same fingerprint) to 1, NaN where RDKit cannot parse it."""
     distances = np.full(len(smiles), np.nan)
     for row, molecule in enumerate(fingerprints(smiles)):
         if molecule is not None:

@@ -26,8 +26,8 @@ from exlm.tasks.rows.units import NO_LABEL, RESIDUE, WORD, read_unit_labels, spl
 
 
 def load_unit_table(config: TaskConfig, max_length: int) -> TextTable:
-    """The table with the class of every unit, at most `max_length` of a text, which are all that a
-    model reads; classes are all labels that there are."""
+    """The table with the class of every unit. Classes are all labels in the cells. A text has at
+    most `max_length` units, since a model reads no more tokens."""
     files = read_files(config)
     rows, text_column, _ = join_files(files, config)
     table = unlabelled_table(rows, config.dataset, text_column)
@@ -68,7 +68,7 @@ def load_unit_table(config: TaskConfig, max_length: int) -> TextTable:
 
 
 def _check_classes(classes: list[str], config: TaskConfig) -> None:
-    """InputError if the labels are rather numbers that have been measured."""
+    """InputError if the labels seem to be measured numbers."""
     numbers = pd.to_numeric(pd.Series(classes, dtype=object), errors="coerce")
     if len(classes) > MOST_CLASSES and numbers.notna().all():
         raise InputError(
@@ -78,17 +78,16 @@ def _check_classes(classes: list[str], config: TaskConfig) -> None:
 
 
 def _unit_of(texts: Sequence[str], labels: pd.Series) -> str:
-    """Words, if most texts of several words have as many labels; else residues, since one blank in
-    a protein makes no words of all."""
-    words = np.array([*map(len, split_units(texts, WORD))])
-    word_labels = np.array([*map(len, split_units(labels, WORD))])
-    several = words > 1
-    are_words = several.any() and (words == word_labels)[several].mean() > 0.5
-    return WORD if are_words else RESIDUE
+    """Words, if most texts of several words have as many labels; else residues. A few proteins may
+    have blanks."""
+    word_counts = np.array([len(words) for words in split_units(texts, WORD)])
+    label_counts = np.array([len(names) for names in split_units(labels, WORD)])
+    has_several = word_counts > 1
+    has_equal_counts = (word_counts == label_counts)[has_several]
+    return WORD if len(has_equal_counts) and has_equal_counts.mean() > 0.5 else RESIDUE
 
 
 def _label_columns(frame: pd.DataFrame, config: TaskConfig) -> list[str]:
-    """The columns that the config names, or the one with a usual name of labels."""
     if config.label_columns:
         return match_columns(config.label_columns, frame.columns)
     columns = preferred_columns(frame.columns, LABELS_OF_UNITS)
