@@ -260,7 +260,7 @@ def test_the_figure_has_a_state_for_each_state_and_a_link_for_each_probable_one(
             ("MODEL", "CCO"),
             # explore itself has no option --site
             "the text cannot be filled: no mask: write [MASK] where something is missing, "
-            "or name a site with exlm fill --site",
+            "or, in a molecule or protein, name a site with exlm fill --site",
         ),
         (("MODEL", "C" * 70 + "[MASK]"), "too long: it expands to"),
         (("MODEL", "C!?[MASK]"), "not in the vocabulary"),

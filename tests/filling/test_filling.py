@@ -14,11 +14,12 @@ from exlm import InputError
 from exlm.data.chemistry import molecule_problem
 from exlm.data.tokenization import train_text_tokenizer
 from exlm.filling import graph_search
-from exlm.filling.fill import fill
+from exlm.filling.fill import _select, fill
 from exlm.filling.filler import fill_texts
 from exlm.filling.graph_search import Graph
 from exlm.filling.graphs import graphs_of_texts, load_for_filling, tokenize
-from exlm.filling.options import FillOptions
+from exlm.filling.options import FillCommandOptions, FillOptions
+from exlm.filling.results import FilledText, Filling
 from exlm.filling.writers import OF_MOLECULES
 from exlm.model.configuration_exlm import ExLMConfig
 from exlm.model.downstream import ExLMForSequenceClassification
@@ -402,6 +403,15 @@ def test_batches_order_and_padding_do_not_matter(any_model):
                 assert entry.log_probability == pytest.approx(same.log_probability, abs=1e-4)
 
 
+def test_a_piece_of_a_character_is_told():
+    fillings = [Filling("a \ufffd b", [["x"]], -1.0), Filling("a c b", [["c"]], -2.0)]
+    filled = FilledText(1, "a [MASK] b", fillings=fillings)
+    options = FillCommandOptions(n_best=2)
+    assert "piece of a character" in _select(filled, options, set()).warning
+    assert _select(replace(filled, fillings=fillings[1:]), options, set()).warning is None
+    assert _select(replace(filled, text="\ufffd [MASK] b"), options, set()).warning is None
+
+
 def test_the_graph_holds_the_states_of_each_mask(model):
     network, tokenizer = load_for_filling(str(model))
     both = graphs_of(network, tokenizer, ["C<mask>C[MASK]", "CC<mask>"])
@@ -481,7 +491,8 @@ def test_every_line_of_a_file_is_kept(capsys, model, tmp_path):
     filled_texts = read(target)
     weak = sum(filled["warning"] is not None for filled in filled_texts)
     no_mask = (
-        "no mask: write [MASK] where something is missing, or name a site with exlm fill --site"
+        "no mask: write [MASK] where something is missing, or, in a molecule or protein, name "
+        "a site with exlm fill --site"
     )
     first = f"(line 2: {no_mask})"
     counts = f"2 lines filled, 4 with a problem {first}, {weak} with a warning"

@@ -9,6 +9,7 @@ import runpy
 import signal
 import sys
 import time
+import unicodedata
 from dataclasses import replace
 from threading import Thread
 from types import SimpleNamespace
@@ -156,6 +157,22 @@ def test_letters_tell_classes_of_texts_that_are_one_word(tmp_path):
     pd.DataFrame(rows, columns=["sequence", "basic"]).to_csv(path, index=False)
     results = baseline("tfidf-lr", str(path), str(tmp_path / "out"), TaskConfig(""), [0])
     assert results["test"]["roc_auc"]["mean"] > 0.95
+
+
+def test_an_accent_is_read_however_a_file_encodes_it(tmp_path):
+    words = ["niñez", "lumbágo", "fiébre", "tos", "náusea", "cefaléa"]
+    texts = [f"{word} {other} {i}" for i in range(4) for word in words for other in words[::2]]
+    labels = [int(text.startswith(("niñez", "tos", "fié"))) for text in texts]
+    for form in ("NFC", "NFD"):
+        encoded = [unicodedata.normalize(form, text) for text in texts]
+        pd.DataFrame({"text": encoded, "y": labels}).to_csv(tmp_path / f"{form}.csv", index=False)
+    baseline("tfidf-lr", str(tmp_path / "NFC.csv"), str(tmp_path / "out"), TaskConfig(""), [0])
+    columns = [
+        predicted(str(tmp_path / "out"), str(tmp_path / f"{form}.csv"), str(tmp_path / "p.csv"))
+        for form in ("NFC", "NFD")
+    ]
+    assert columns[0]["predicted y"].equals(columns[1]["predicted y"])
+    assert columns[0]["predicted y"].nunique() > 5
 
 
 def test_spellings_of_a_protein_are_in_one_part(tmp_path):

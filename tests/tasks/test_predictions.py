@@ -370,8 +370,8 @@ def test_columns_that_were_there_stay_and_the_names_of_the_new_ones_are_told(
     assert (found["predicted nitrogen"] == 7).all() and (found["problem"] == "mine").all()
     assert found["exlm predicted nitrogen"].isna().tolist() == [False, True, False]
     note = (
-        "a.csv already has columns called predicted nitrogen, problem, which stay as they are; the "
-        "new ones are called exlm predicted nitrogen, exlm problem"
+        "a.csv already has columns called predicted nitrogen, problem, which stay as they are; "
+        "what exlm predict adds is called exlm predicted nitrogen, exlm problem"
     )
     assert capsys.readouterr().err.count(note) == 1
     table.to_csv(tmp_path / "b.csv", index=False)

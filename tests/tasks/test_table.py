@@ -329,6 +329,12 @@ def test_one_of_several_columns_of_smiles_has_to_be_named(tmp_path):
     assert load_table(path, "isosmiles", ["y"]).texts == ["CCO"]
 
 
+def test_a_column_that_is_named_as_labels_is_not_proposed_as_texts(tmp_path):
+    path = write(tmp_path / "claims.csv", "claim,evidence,label\na b,c d,1\n")
+    with pytest.raises(InputError, match="set text_column to one of: claim, evidence .and pair"):
+        load_table(path, None, ["label"])
+
+
 def test_tables_come_back_as_they_were_written(tmp_path):
     frame = pd.DataFrame({"text": ['a "quoted" word', "b"], "y": ["1", "2"]})
     # as a row without prediction has
@@ -419,10 +425,16 @@ def test_molecule_problem(capfd):
     assert capfd.readouterr().err == ""
 
 
-def test_lists_are_words_or_two_texts_and_never_their_spelling(tmp_path):
+@pytest.mark.parametrize(("space", "number"), [(" ", "0020"), ("\u00a0", "00A0")])
+def test_lists_are_words_or_two_texts_and_never_their_spelling(tmp_path, space, number):
+    words = [f"New{space}York", "wins"]
+    no_word = (
+        f"{words[0]!r} in its list is not one word: write another character in place of the space "
+        f"(U+{number})"
+    )
     records = [
         {"tokens": ["EU", "rejects"], "both": ["A man eats.", "He eats."], "label": 1},
-        {"tokens": ["New York", "wins"], "both": ["It rains.", "It is dry."], "label": 0},
+        {"tokens": words, "both": ["It rains.", "It is dry."], "label": 0},
         {"tokens": None, "both": ["a", "b"], "label": 0},
     ]
     path = tmp_path / "a.jsonl"
@@ -430,8 +442,8 @@ def test_lists_are_words_or_two_texts_and_never_their_spelling(tmp_path):
     pd.DataFrame(records).to_parquet(tmp_path / "a.parquet")
     for file in (path, tmp_path / "a.parquet"):
         table = load_table(file, "tokens", ["label"])
-        assert table.texts == ["EU rejects", "New York wins", ""]
-        assert table.problems == ["", "'New York' in its list is not one word", "empty text"]
+        assert table.texts == ["EU rejects", " ".join(words), ""]
+        assert table.problems == ["", no_word, "empty text"]
         table = load_table(file, "both", ["label"])
         assert table.texts == ["A man eats.", "It rains.", "a"]
         assert table.pairs == ["He eats.", "It is dry.", "b"]

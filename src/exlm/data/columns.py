@@ -37,9 +37,14 @@ def clean_text(text: str) -> str:
     return "" if text in MISSING_TEXTS else text
 
 
-def choose_column(columns: Iterable[str], text_column: str | None, where: str) -> str:
+def choose_column(
+    columns: Iterable[str],
+    text_column: str | None,
+    where: str,
+    label_columns: Collection[str] = (),
+) -> str:
     """The column `text_column` of the table `where`; without this, the only one with a usual name,
-    or the only one. InputError if none fits."""
+    or the only one. InputError if none fits, which proposes all but the `label_columns`."""
     columns = list(columns)
     if text_column is not None:
         check_columns(columns, where, text_column)
@@ -50,9 +55,10 @@ def choose_column(columns: Iterable[str], text_column: str | None, where: str) -
     if len(candidates) == 1:
         return candidates[0]
     check_header(columns, where)
+    proposals = [name for name in candidates or columns if name not in label_columns]
     raise InputError(
         f"{where}: cannot tell the text column; set text_column to one of: "
-        f"{listed(candidates or columns)} (and pair_column, if there are two texts)"
+        f"{listed(proposals)} (and pair_column, if there are two texts)"
         f"{_advice_on_title(columns)}"
     )
 

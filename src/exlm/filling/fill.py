@@ -206,6 +206,8 @@ def _select(
             f"all {left_out} fillings that were made have special tokens or are not valid, and "
             "were left out; no others were searched: raise --n_best"
         )
+    elif "\ufffd" not in filled.text and any("\ufffd" in filling.text for filling in usable):
+        warning = warning or "\ufffd in a filling is a piece of a character, which is no text"
     if options.top is not None:
         different: dict[str, Filling] = {}
         for filling in usable:

@@ -91,7 +91,8 @@ def _problem(
         return "empty text"
     if not masks:
         return (
-            "no mask: write [MASK] where something is missing, or name a site with exlm fill --site"
+            "no mask: write [MASK] where something is missing, or, in a molecule or protein, name "
+            "a site with exlm fill --site"
         )
     if config.states_per_boundary > 1 and ends.intersection(token_ids[1:-1]):
         return (

@@ -163,8 +163,8 @@ def print_report(report: dict[str, Any], saved_task: SavedTask) -> None:
     print(f"{report['labelled']} labelled rows")
     if report["in_training"] is None:
         note(
-            "there is no record of the training beside the model, so that it cannot be told which "
-            "rows were trained on"
+            "there is no record of the training beside the model (none is kept of questions, and "
+            "none shared), so that it cannot be told which rows were trained on"
         )
     elif report["in_training"]:
         print(

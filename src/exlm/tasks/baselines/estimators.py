@@ -3,6 +3,7 @@ fingerprints of molecules, and linear models on words."""
 
 from collections.abc import Sequence
 from typing import Any, TypeAlias
+from unicodedata import normalize
 
 import numpy as np
 from scipy import sparse
@@ -60,8 +61,11 @@ def fit_linear_to_molecules(inputs: FitInputs) -> np.ndarray:
 
 def fit_linear_to_words(inputs: FitInputs) -> np.ndarray:
     """Predictions from TF-IDF of the words and pairs of words in train or, for proteins, of up to
-    three letters. Two texts have the features of each, their differences and their products."""
-    columns = [inputs.texts] if inputs.pairs is None else [inputs.texts, inputs.pairs]
+    three letters. Two texts have the features of each, their differences and their products. An
+    accent is a part of its letter, however a file encodes it (NFC)."""
+    columns = [[normalize("NFC", text) for text in inputs.texts]]
+    if inputs.pairs is not None:
+        columns.append([normalize("NFC", text) for text in inputs.pairs])
     train_texts = [texts[row] for texts in columns for row in inputs.train]
     if protein_letters(train_texts):
         vectorizer = TfidfVectorizer(analyzer="char", ngram_range=(1, 3), sublinear_tf=True)
@@ -70,12 +74,12 @@ def fit_linear_to_words(inputs: FitInputs) -> np.ndarray:
             ngram_range=(1, 2), sublinear_tf=True, token_pattern=TFIDF_WORD
         )
     vectorizer.fit(train_texts)
-    first = vectorizer.transform(inputs.texts)
+    features = [vectorizer.transform(texts) for texts in columns]
     if inputs.pairs is None:
-        return best_linear_model(inputs, first)
-    second = vectorizer.transform(inputs.pairs)
-    features = sparse.hstack([first, second, abs(first - second), first.multiply(second)])
-    return best_linear_model(inputs, features.tocsr())
+        return best_linear_model(inputs, features[0])
+    first, second = features
+    both = sparse.hstack([first, second, abs(first - second), first.multiply(second)])
+    return best_linear_model(inputs, both.tocsr())
 
 
 def ecfp(smiles: Sequence[str]) -> np.ndarray:

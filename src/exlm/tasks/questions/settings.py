@@ -31,7 +31,8 @@ def check_task(config: TaskConfig, window: int) -> None:
     if window < least:
         raise InputError(
             f"a window (task.max_length) has {window} tokens; it must have at least {least}, "
-            f"{2 * MIN_STEP} more than task.stride, to hold a question too"
+            f"{2 * MIN_STEP} more than task.stride, to hold a question too; lower task.stride for "
+            "short contexts"
         )
 
 

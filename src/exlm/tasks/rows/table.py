@@ -282,7 +282,7 @@ def _text_columns(frame: pd.DataFrame, config: TaskConfig, where: str) -> tuple[
     pair_column = config.pair_column
     if text_column is None and pair_column is None:
         text_column, pair_column = pair_columns(frame.columns)
-    text_column = choose_column(frame.columns, text_column, where)
+    text_column = choose_column(frame.columns, text_column, where, config.label_columns or [])
     if pair_column is None and are_pairs(frame[text_column]):
         pair_column = text_column
     return text_column, pair_column

@@ -1,5 +1,6 @@
 """What the cells of a table's columns of texts say: a text, a list of words or of two texts."""
 
+import re
 from collections.abc import Iterable
 from typing import Any
 
@@ -49,8 +50,13 @@ def _problem(cell: Any) -> str:
     """Why a cell is neither a text nor a list of words, "" if it is one of them."""
     words = cell if isinstance(cell, list) else []
     for word in words:
-        if not isinstance(word, str) or len(word.split()) != 1:
+        if not isinstance(word, str) or not word.strip():
             return f"{word!r} in its list is not one word"
+        if space := re.search(r"\s", word):
+            return (
+                f"{word!r} in its list is not one word: write another character in place of the "
+                f"space (U+{ord(space[0]):04X})"
+            )
     return f"{cell!r} is not text" if isinstance(cell, dict) else ""
 
 

@@ -82,7 +82,7 @@ def with_predictions(frame: pd.DataFrame, columns: dict[str, Any], path: str) ->
     renamed = {old: new for old, new in zip(columns, new_names, strict=True) if old != new}
     if renamed and frame.index[0] == 0:
         note(
-            f"{path} already has columns called {listed(renamed)}, which stay as they are; the new "
-            f"ones are called {listed(renamed.values())}"
+            f"{path} already has columns called {listed(renamed)}, which stay as they are; what "
+            f"exlm predict adds is called {listed(renamed.values())}"
         )
     return result
