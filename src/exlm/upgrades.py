@@ -1,5 +1,5 @@
 """What earlier versions wrote, as this version writes it. Each function is called where such a file
-is read, so no other code asks which version wrote it."""
+is read. What else is read may lack an entry that earlier versions did not write."""
 
 from collections.abc import Iterator
 from typing import Any

@@ -25,7 +25,7 @@ from exlm.data.frames import read_file, read_frames
 from exlm.data.inputs import find_files, texts_and_problems
 from exlm.data.outputs import output_layout, output_path
 from exlm.data.prepare import prepare
-from exlm.data.writing import write_frame
+from exlm.data.writing import with_columns, write_frame
 from exlm.errors import InputError
 from exlm.tasks.config import TaskConfig
 from exlm.tasks.encoders.saved_task import ModelTexts
@@ -328,6 +328,11 @@ def test_the_column_of_the_texts(columns, text_column):
             "a.csv: cannot tell the text column; set text_column to one of: "
             f"{', '.join(candidates)} (and pair_column, if there are two texts)"
         )
+
+
+def test_no_new_column_takes_the_place_of_another():
+    frame = with_columns(pd.DataFrame({"split": [1]}), {"exlm split": 5, "split": 6})
+    assert frame.to_dict("records") == [{"split": 1, "exlm split": 5, "exlm exlm split": 6}]
 
 
 def test_words_of_sentences_are_texts_for_all_commands(tmp_path):

@@ -43,6 +43,12 @@ def test_evaluate_gives_the_scores_of_the_predictions_with_intervals(tuned, mole
         evaluate(output, str(molecules / "unlabelled.csv"), str(molecules / "e.json"))
 
 
+def test_a_seed_has_its_name_also_in_its_own_directory(tuned, molecules, monkeypatch):
+    monkeypatch.chdir(tuned("binary") / "seed-0")
+    report = evaluate(".", str(molecules / "table.csv"), str(molecules / "e.json"), resamples=0)
+    assert list(report["metrics"]) == ["seed-0"]
+
+
 def test_results_count_rows_and_positives_and_say_what_so_few_are_worth(tuned, molecules, capsys):
     output = tuned("binary")
     task = TaskConfig(

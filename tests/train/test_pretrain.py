@@ -294,8 +294,10 @@ def test_a_log_entry_has_the_time_before_an_interruption_too(monkeypatch, tmp_pa
     interrupted.close()
     resumed = tracking.Tracker(log, state, STEPS)
     resumed.log_updates(learning_rate=0.1, grad_norm=1.0)
+    resumed.log("eval", {"spearman": float("nan")})
     resumed.close()
-    [entry] = read_log(tmp_path / "log.jsonl")
+    entry, scores = read_log(tmp_path / "log.jsonl")
+    assert scores["spearman"] is None  # JSON has no NaN
     assert (entry["tokens"], entry["seconds"], entry["processor_seconds"]) == (100, 5, 10)
     del state["seconds"]  # as checkpoints of earlier versions
     tracking.Tracker(log, state, STEPS).close()

@@ -100,7 +100,7 @@ def records_of(rows: Iterator[list[Any]], file: DataFile) -> Iterator[Record]:
         rows = chain([first], rows)
     short_rows = 0
     for cells in rows:
-        if _is_blank(cells):
+        if _is_blank(cells) and len(cells) <= len(columns):
             yield Record({})
             continue
         problem = ""

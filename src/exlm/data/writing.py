@@ -160,7 +160,7 @@ def with_columns(frame: pd.DataFrame, columns: dict[str, Any]) -> pd.DataFrame:
     overwritten."""
     new = {}
     for name, values in columns.items():
-        while name in frame:
+        while name in frame or name in new:
             name = f"exlm {name}"
         new[name] = values
     return pd.concat([frame, pd.DataFrame(new, frame.index)], axis=1)

@@ -13,7 +13,7 @@ import numpy as np
 from tqdm import tqdm
 
 from exlm.errors import TrainingStopped
-from exlm.storage.files import read_log, write_text
+from exlm.storage.files import read_log, to_json_types, write_text
 from exlm.train import distributed
 from exlm.train.update import Sums
 from exlm.upgrades import upgrade_checkpoint
@@ -120,7 +120,8 @@ class Tracker:
         does not get; `kind` is train or eval."""
         if not self.active:
             return
-        self.file.write(json.dumps({"step": self.step, "kind": kind, **values}) + "\n")
+        entry = to_json_types({"step": self.step, "kind": kind, **values})  # null for NaN
+        self.file.write(json.dumps(entry) + "\n")
         self.file.flush()
         if self.board is not None:
             for name, value in values.items():

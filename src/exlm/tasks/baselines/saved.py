@@ -141,5 +141,5 @@ class Baselines(Ensemble):
         models = tqdm(self.models, "fitting again", unit="model", disable=not shows_progress)
         for model, baseline in zip(models, self.baselines, strict=True):
             log = model.directory / "predict.log"
-            predictions[model.directory.name] = baseline.predict(table, log)
+            predictions[model.name] = baseline.predict(table, log)
         return predictions

@@ -114,6 +114,11 @@ class SeedModel:
     device: str
 
     @property
+    def name(self) -> str:
+        """The name of its directory, also where this is given as `.`."""
+        return self.directory.resolve().name
+
+    @property
     def network(self) -> PreTrainedModel:
         """The network on its device."""
         return self._loaded[0]

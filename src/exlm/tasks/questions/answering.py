@@ -38,7 +38,7 @@ def answer_file(models: Sequence[SeedModel], path: str, options: PredictOptions)
         )
     answers_by_model = {}
     for model in models:
-        answers_by_model[model.directory.name] = answer(
+        answers_by_model[model.name] = answer(
             model.network,
             questions,
             file.windows,

@@ -89,7 +89,7 @@ def predict_tokens(
     for all other rows."""
     predictions = {}
     for model in models:
-        name = model.directory.name
+        name = model.name
         outputs = run_network(
             model.network,
             model.tokenizer,

@@ -250,7 +250,7 @@ def _margins_by_model(models: Sequence[SeedModel], level: float | None) -> dict[
         return {}
     margins = {}
     for model in models:
-        margins[model.directory.name] = conformal_margins(model, level)
+        margins[model.name] = conformal_margins(model, level)
         result = read_or_empty(model.directory / RUN_RESULT)
         count = result.get("in_earlier_training", {}).get("valid", 0)
         if count != 0:
