@@ -64,13 +64,12 @@ def finetune(
     if Path(model).resolve() == Path(output).resolve():
         raise InputError(f"output is the directory of the model, {model}; choose another one")
     resolved_task, defaults = resolve(task)
-    used_device = devices.device(device)
     model_identity = {
         "model": model,
         "from_scratch": from_scratch,
         "model_sha256": encoder_hash(model),
         # what auto means differs between machines
-        "precision": used_precision(used_device, train.precision),
+        "precision": used_precision(devices.device(device), train.precision),
     }
     task_kind = find_task_kind(resolved_task.task_type)
     encoder = EncoderSource(model, from_scratch, device)
@@ -85,7 +84,7 @@ def finetune(
         },
         seeds=DEFAULT_SEEDS if seeds is None else seeds,
         model_identity=model_identity,
-        device=used_device.type,
+        device=devices.device(device).type,
     )
     recipe = {
         "output": output,
