@@ -29,8 +29,8 @@ def find(runs: Path) -> Results:
 
 
 def seeds_of(result: dict[str, Any]) -> list[float]:
-    """The metric of every seed, in percent if reports show it so, on test or, where there is none, on
-    valid."""
+    """The metric of every seed, in percent if reports show it so: on test or, where there is none,
+    on valid."""
     metric, part = result["metric"], "test" if "test" in result else "valid"
     factor = 100 if find_metric(metric).shown_in_percent else 1
     return [factor * run["scores"][part][metric] for run in result["runs"]]
