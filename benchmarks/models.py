@@ -26,7 +26,7 @@ from transformers.modeling_outputs import MaskedLMOutput
 from cost import Shape
 from exlm import ExLMConfig, ExLMForMaskedLM
 from exlm.model.masked_lm import ExLMMaskedLMOutput
-from exlm.ops.precision import autocast, training_products
+from exlm.ops.precision import autocast, float32_products
 from exlm.train.devices import keep_freed_memory
 from exlm.train.loop import recompute_layers
 from exlm.train.optim import OptimizerConfig, build_optimizer
@@ -176,9 +176,7 @@ def training_step(shape: Shape, contender: Contender, device: str) -> Callable[[
 def as_trained(device: str, precision: str) -> AbstractContextManager:
     """How our training computes products that stay float32; `plain` is how a process starts."""
     return (
-        nullcontext()
-        if precision == "plain"
-        else training_products(torch.device(device), precision)
+        nullcontext() if precision == "plain" else float32_products(torch.device(device), precision)
     )
 
 

@@ -29,10 +29,10 @@ def find(runs: Path) -> Results:
 
 
 def seeds_of(result: dict[str, Any]) -> list[float]:
-    """The metric of every seed, in percent if it is a share, on test or, where there is none, on
-    valid."""
+    """The metric of every seed, in percent if reports show it so: on test or, where there is none,
+    on valid."""
     metric, part = result["metric"], "test" if "test" in result else "valid"
-    factor = 100 if find_metric(metric).is_share else 1
+    factor = 100 if find_metric(metric).shown_in_percent else 1
     return [factor * run["scores"][part][metric] for run in result["runs"]]
 
 
@@ -40,7 +40,7 @@ def cell(result: dict[str, Any] | None) -> str:
     """The mean over seeds, with the standard deviation if there are several that differ."""
     if result is None:
         return ""
-    values, digits = seeds_of(result), 1 if find_metric(result["metric"]).is_share else 3
+    values, digits = seeds_of(result), 1 if find_metric(result["metric"]).shown_in_percent else 3
     mean = f"{fmean(values):.{digits}f}"
     if len(values) == 1:
         return f"{mean} (1 seed)"

@@ -9,7 +9,7 @@ from exlm import ExLMForMaskedLM
 from exlm.model.evaluation import evaluate_batch
 from exlm.ops import precision
 from exlm.ops.emission import emission
-from exlm.ops.precision import in_precision, training_products, used_precision
+from exlm.ops.precision import float32_products, in_precision, used_precision
 from exlm.ops.transition import edge_mask, gated_links
 
 CPU = torch.device("cpu")
@@ -39,7 +39,7 @@ def test_dense_heads_and_their_gradients(rounding_processor):
     with torch.autocast("cpu", dtype=torch.bfloat16):
         result = precision.linear(x, layer)
     up = torch.randn_like(result)
-    with training_products(CPU, "bf16"):
+    with float32_products(CPU, "bf16"):
         grads = torch.autograd.grad(result, (x, layer.weight, layer.bias), up)
     exact = [t.detach().double().requires_grad_() for t in (x, layer.weight, layer.bias)]
     expected = nn.functional.linear(*exact)
@@ -120,7 +120,7 @@ def test_evaluation_is_float32(tiny_config, tiny_batch, rounding_processor, obje
 
 def test_a_float32_run_is_one(rounding_processor):
     left, right = torch.randn(64, 256), torch.randn(256, 64)
-    with training_products(CPU, "fp32"):
+    with float32_products(CPU, "fp32"):
         close(left @ right, left.double() @ right.double())
 
 

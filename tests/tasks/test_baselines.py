@@ -281,6 +281,32 @@ def test_results_and_predictions_agree_and_a_second_run_adds_seeds(table, capsys
         run(table, "multilabel", "ecfp-knn")
 
 
+@pytest.mark.parametrize("kind", ["binary", "regression"])
+def test_a_finished_baseline_that_is_repeated_changes_no_file(table, kind, monkeypatch):
+    def contents():
+        files = [path for path in (table.parent / "out").rglob("*") if path.is_file()]
+        return {path: path.read_bytes() for path in files}
+
+    run(table, kind, seeds=(0, 1))
+    (table.parent / "out/README.md").write_text("my own words")  # no card, as there is no model
+    before = contents()
+    monkeypatch.setattr("exlm.tasks.grid.machine", lambda device: {"processor": "another"})
+    run(table, kind, seeds=(0, 1))
+    assert contents() == before
+
+
+def test_baselines_of_tables_with_similar_names_have_directories_of_their_own(table, monkeypatch):
+    monkeypatch.chdir(table.parent)
+    monkeypatch.setattr("torch.cuda.is_available", lambda: True)
+    task = TaskConfig("", label_columns=["weight"], task_type="regression", split="random")
+    for name in ("my.v1.csv", "my.v2.csv", "BACE.csv"):
+        table.with_name(name).write_bytes(table.read_bytes())
+        results = baseline("ecfp-knn", name, task=task, seeds=[0])
+        assert results["machine"]["device"] == "cpu"
+    directories = {path.name for path in (table.parent / "runs/baselines/ecfp-knn").iterdir()}
+    assert directories == {"my.v1", "my.v2", "bace"}
+
+
 def test_a_recipe_runs_again_and_has_the_whole_names_of_columns(table, monkeypatch):
     frame = pd.read_csv(table).rename(columns={"weight": "Ki, nM"})
     frame.to_csv(table, index=False)

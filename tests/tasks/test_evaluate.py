@@ -15,6 +15,7 @@ from exlm.tasks.config import FinetuneConfig, TaskConfig
 from exlm.tasks.finetune import finetune
 from exlm.tasks.labels.scores import with_intervals
 from exlm.tasks.predict import evaluate, predict
+from exlm.tasks.printed_results import USUAL_METRICS
 from tests.tasks.tiny_models import predicted
 from tests.tasks.tuned_models import COLUMNS, FAST
 
@@ -74,7 +75,8 @@ def test_results_count_rows_and_positives_and_say_what_so_few_are_worth(tuned, m
     assert "with so few rows this number is a rough guess" in out
     medians = [
         f"{name} {report['test'][name]['median']:.4f}"
-        for name in ("average_precision", "accuracy", "f1", "matthews")
+        for name in USUAL_METRICS
+        if name in report["test"] and name != "roc_auc"
     ]
     assert f"\ntest also {', '.join(medians)} (medians)\n" in out
 

@@ -206,6 +206,55 @@ def test_the_best_cell_has_the_best_median_on_valid(tmp_path, metric, best):
     assert (tmp_path / "model.safetensors").read_text() == f"{seed} {rate}"
 
 
+def contents(directory) -> dict[str, bytes]:
+    """What every file in a directory holds."""
+    files = [path for path in directory.rglob("*") if path.is_file()]
+    return {str(path.relative_to(directory)): path.read_bytes() for path in files}
+
+
+def test_a_finished_grid_keeps_its_card_and_its_machine(tmp_path, monkeypatch):
+    """NaN is null in the file. The copy of the model is made again where it is damaged or gone."""
+
+    def score(rate, seed):
+        return {"accuracy": rate, "matthews": math.nan}
+
+    cells = grid_cells(BASE, RATES)
+    first = run_grid(tmp_path, Training(score), cells, [0, 1])
+    (tmp_path / "README.md").write_text("my own words")
+    before = contents(tmp_path)
+    (tmp_path / "model.safetensors").write_text("damaged")
+    (tmp_path / "config.json").unlink()
+    monkeypatch.setattr("exlm.tasks.grid.machine", lambda device: {"processor": "another"})
+    again = run_grid(tmp_path, Training(score, stop_at=0), cells, [0, 1])
+    assert contents(tmp_path) == before and again["machine"] == first["machine"]
+    (tmp_path / "README.md").unlink()
+    run_grid(tmp_path, Training(score, stop_at=0), cells, [0, 1])
+    assert "fine-tuned from: a model" in (tmp_path / "README.md").read_text()
+
+
+def test_a_card_is_written_anew_if_results_or_the_licence_change(tmp_path, monkeypatch):
+    grid = tmp_path, Training(accuracy), grid_cells(BASE, {})
+    run_grid(*grid, [0])
+    card = tmp_path / "README.md"
+    card.write_text("my own words")
+    monkeypatch.setattr("exlm.tasks.grid.machine", lambda device: {"processor": "another"})
+    assert run_grid(*grid, [0, 1])["machine"] == {"processor": "another"}
+    assert "accuracy of 2 seeds" in card.read_text()
+    card.write_text("my own words")
+    runs = Grid(*grid, [0, 1], SETTINGS)
+    runs.run({"task": runs.task.config, "license": "mit"})
+    assert "accuracy of 2 seeds" in card.read_text()
+
+
+@pytest.mark.parametrize("device,told", [("cpu", "cpu"), ("auto", "a GPU"), ("cuda", "a GPU")])
+def test_the_machine_of_a_run_is_the_device_that_it_used(tmp_path, monkeypatch, device, told):
+    monkeypatch.setattr("torch.cuda.is_available", lambda: True)
+    monkeypatch.setattr("torch.cuda.get_device_name", lambda: "a GPU")
+    training = Training(accuracy)
+    runs = Grid(tmp_path, training, grid_cells(BASE, {}), [0], SETTINGS, device)
+    assert runs.run({"task": training.config})["machine"]["device"] == told
+
+
 def test_more_cells_and_more_seeds_can_be_added(tmp_path):
     run_grid(tmp_path, Training(accuracy), grid_cells(BASE, {"learning_rate": [1e-3]}), [0])
     training = Training(accuracy)
@@ -332,6 +381,14 @@ def test_a_cell_that_lost_is_no_model(real, tmp_path):
     with pytest.raises(InputError):
         predict(str(tmp_path / "out" / lost / "seed-0"), str(tmp_path / "valid.csv"))
     assert (tmp_path / "out" / lost / "seed-0/predictions.csv").exists()
+
+
+def test_a_finished_fine_tuning_that_is_repeated_changes_no_file(real, tmp_path):
+    real("out")
+    (tmp_path / "out/README.md").write_text("my own words")
+    before = contents(tmp_path / "out")
+    real("out")
+    assert contents(tmp_path / "out") == before
 
 
 def test_a_grid_of_one_cell_is_reported(real, capsys):

@@ -1,7 +1,9 @@
 """Metrics by hand, by their formulas, and where they are not defined."""
 
 import math
+import re
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -12,7 +14,13 @@ from exlm.tasks.encoders.saved_task import SavedTask
 from exlm.tasks.labels.entities import entity_f1, has_entities, score_entities
 from exlm.tasks.labels.label_types import LABEL_TYPES, Numbers
 from exlm.tasks.labels.metrics import Metric, in_digits, summarise
-from exlm.tasks.labels.scores import find_metric, goodness, metric_names, score_predictions
+from exlm.tasks.labels.scores import (
+    find_metric,
+    goodness,
+    known_metrics,
+    metric_names,
+    score_predictions,
+)
 from exlm.tasks.questions.answers import ANSWER_METRICS
 from exlm.tasks.tables.scoring import LabelledPredictions
 
@@ -22,6 +30,14 @@ NAN = np.nan
 def test_small_numbers_keep_digits_that_count_and_counts_are_whole():
     shown = [in_digits(value) for value in (0.98765, 12.0, 0.0, 2.34567e-9, -0.0005, math.nan, 12)]
     assert shown == ["0.9877", "12.0000", "0.0000", "2.35e-09", "-0.0005", "nan", "12"]
+
+
+def test_the_page_names_every_metric():
+    page = Path(__file__).parents[2].joinpath("docs/finetuning.md").read_text()
+    table = page.split("## Metrics")[1].split("\n\n")[2]
+    words = re.sub(r"[-_]", " ", table.lower().replace("²", "2"))
+    for name in known_metrics():
+        assert re.search(rf"\b{name.replace('_', ' ')}\b", words), name
 
 
 def test_binary_scores_by_hand():
@@ -176,7 +192,7 @@ def test_a_metric_of_a_new_label_type_needs_no_other_entry(monkeypatch):
         goodness(1.0, "distance")
     monkeypatch.setitem(LABEL_TYPES, "distances", Distances())
     assert goodness(1.0, "distance") > goodness(2.0, "distance")
-    assert not find_metric("distance").is_share
+    assert not find_metric("distance").shown_in_percent
 
 
 def test_more_is_better_of_every_metric_of_answers():

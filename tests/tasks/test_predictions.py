@@ -14,6 +14,8 @@ from rdkit import Chem
 from transformers import AutoConfig
 
 from exlm import InputError
+from exlm.data.frames import FileRows
+from exlm.data.spelling import Spelling
 from exlm.data.writing import write_frame
 from exlm.model.masked_lm import ExLMForMaskedLM
 from exlm.pretrain.settings import ArchitectureConfig
@@ -23,9 +25,11 @@ from exlm.tasks.config import TaskConfig
 from exlm.tasks.encoders.loading import load_finetuned
 from exlm.tasks.encoders.saved_task import SavedTask
 from exlm.tasks.finetune import finetune
-from exlm.tasks.predict import predict
+from exlm.tasks.predict import evaluate, predict
 from exlm.tasks.tables import ensemble
-from exlm.tasks.tables.prediction_columns import prediction_columns
+from exlm.tasks.tables.prediction_columns import bound_columns, prediction_columns
+from exlm.tasks.tables.training_texts import TrainingTexts
+from tests.tables import make_table
 from tests.tasks.tiny_models import predicted
 from tests.tasks.tuned_models import FAST, SIZES
 
@@ -326,9 +330,11 @@ def test_a_label_called_class_keeps_its_probability(molecules, tuned):
 def test_the_predicted_classes_of_booleans_and_numbers_are_no_texts(tmp_path):
     shares = [np.array([[0.2], [0.9], [np.nan]])]
     predicted_values = {}
+    sets = {}
     for names in (["False", "True"], ["no", "yes"], ["1", "2"]):
         saved_task = SavedTask(task_type="binary", label_columns=["y"], binary_names=names)
         columns = prediction_columns(saved_task, shares, None)
+        sets[names[1]] = bound_columns(saved_task, shares[0], np.array([0.95]))["set y"]
         write_frame(pd.DataFrame(columns), tmp_path / "p.jsonl")
         lines = (tmp_path / "p.jsonl").read_text().splitlines()
         predicted_values[names[1]] = [json.loads(line)["predicted class"] for line in lines]
@@ -336,6 +342,11 @@ def test_the_predicted_classes_of_booleans_and_numbers_are_no_texts(tmp_path):
         "True": [False, True, None],
         "yes": ["no", "yes", None],
         "2": [1, 2, None],
+    }
+    assert sets == {
+        "True": ["[false, true]", "[false, true]", None],
+        "yes": ['["no", "yes"]', '["no", "yes"]', None],
+        "2": ["[1, 2]", "[1, 2]", None],
     }
 
 
@@ -354,6 +365,49 @@ def test_the_rows_of_the_training_are_marked(tuned, molecules, tmp_path, capsys)
         frame["smiles"].iloc[rows].to_frame().to_csv(tmp_path / "b.csv", index=False)
         found = predicted(str(output), str(tmp_path / "b.csv"), str(tmp_path / "p.csv"))
         assert found["in_training"].tolist() == expected
+
+
+def test_kept_molecules_with_odd_line_breaks_are_of_the_training(tmp_path):
+    """Also those, but for \\n, that an earlier version wrote as they were."""
+    texts = ["C(\x0bC", "N(\u2028O", "C(\x1cN", "O(\rC", "S(\nC", "CCO", "C(  C"]
+    table = make_table(FileRows(pd.DataFrame({"smiles": [*texts, "CO"]})), "a.csv", "smiles", [])
+    spelling = Spelling(molecules=True).as_compared
+    nothing_before = TrainingTexts([], spelling, molecules=True)
+    nothing_before.write_with(table, np.arange(7), tmp_path)
+    is_seen = TrainingTexts([tmp_path], spelling, molecules=True).find_in(table)
+    assert is_seen.tolist() == [True] * 7 + [False]
+    earlier = "\n".join(texts).replace("S(\nC", "S( C")
+    (tmp_path / "train.smi").write_bytes(earlier.encode())
+    is_seen = TrainingTexts([tmp_path], spelling, molecules=True).find_in(table)
+    assert is_seen.tolist() == [True] * 7 + [False]
+
+
+@pytest.mark.parametrize("label", ["nitrogen", "has nitrogen"])
+@pytest.mark.parametrize("ending", ["jsonl", "sdf"])
+def test_labels_that_begin_late_in_a_file_are_scored(
+    tuned, molecules, tmp_path, monkeypatch, capsys, label, ending
+):
+    for module in ("exlm.tasks.tables.predictor", "exlm.data.outputs"):
+        monkeypatch.setattr(f"{module}.FRAME_ROWS", 3)
+    smiles = pd.read_csv(molecules / "table.csv")["smiles"][:10]
+    lines = [{"smiles": text} | ({label: i % 2} if i > 5 else {}) for i, text in enumerate(smiles)]
+    file = tmp_path / f"late.{ending}"
+    if ending == "jsonl":
+        file.write_text("".join(f"{json.dumps(line)}\n" for line in lines))
+    else:
+        with Chem.SDWriter(str(file)) as writer:
+            for line in lines:
+                molecule = Chem.MolFromSmiles(line["smiles"])
+                if label in line:
+                    molecule.SetProp(label, str(line[label]))
+                writer.write(molecule)
+    options = {} if label == "nitrogen" else {"label_columns": [label]}
+    arguments = str(tuned("binary")), str(file)
+    report = evaluate(*arguments, str(tmp_path / "e.json"), resamples=0, **options)
+    assert report["labelled"] == 4
+    predict(*arguments, str(tmp_path / "p.csv"), **options)
+    assert "4 labelled rows\n" in capsys.readouterr().out.split("everything is in")[1]
+    assert len(pd.read_csv(tmp_path / "p.csv")) == 10
 
 
 def test_columns_that_were_there_stay_and_the_names_of_the_new_ones_are_told(

@@ -129,6 +129,18 @@ def test_a_table_without_usable_row_is_an_error_for_training_only(tmp_path):
         ("y\ncat\nant\nbee\nant\n", "multiclass", ["ant", "bee", "cat"]),
         ("y\n0.5\n1\n2\n", "regression", None),
         ("y\n" + "\n".join(map(str, [*range(60), 7])), "regression", None),
+        # classes that are written in several ways
+        (
+            "y\n" + "\n".join(f"{row % 6}{['', '.0'][row // 6 % 2]}" for row in range(120)),
+            "multiclass",
+            list("012345"),
+        ),
+        (
+            "y\n" + "\n".join(f"class {row % 30:02}{' ' * (row // 30 % 2)}" for row in range(120)),
+            "multiclass",
+            [f"class {number:02}" for number in range(30)],
+        ),
+        ("y\n1\n1.0\n2\n2.0\n3", "multiclass", ["1", "2", "3"]),
     ],
 )
 def test_task_type_is_inferred(tmp_path, cells, task, classes):

@@ -168,7 +168,7 @@ def test_a_signal_saves_and_the_next_run_goes_on_identically(recipe, whole, monk
         pretrain(**recipe)
     assert caught.value.number == number
     # The batch is made ahead of its update, while that of the step before it may be under way.
-    newest = checkpoint.candidates(Path(recipe["output"]))[0].name
+    newest = checkpoint.all_checkpoints(Path(recipe["output"]))[0].name
     assert newest in ("checkpoint-00000004", "checkpoint-00000005")
     pretrain(**recipe)
     assert same(recipe["output"], whole)
@@ -471,7 +471,7 @@ def test_a_damaged_checkpoint_is_named_and_passed_over(recipe, whole, monkeypatc
     with pytest.raises(Crash):
         pretrain(**recipe)
     run = Path(recipe["output"])
-    assert [path.name for path in checkpoint.candidates(run)] == [
+    assert [path.name for path in checkpoint.all_checkpoints(run)] == [
         "checkpoint-00000006",
         "checkpoint-00000003",
     ]
@@ -580,7 +580,7 @@ def test_a_run_with_a_changed_setting_is_not_one_with_its_default(recipe):
 
 def test_nothing_but_damaged_checkpoints_is_an_error(recipe, whole):
     (whole / "result.json").unlink()
-    for path in checkpoint.candidates(whole):
+    for path in checkpoint.all_checkpoints(whole):
         damage_flip(path)
     message = "no checkpoint verifies .*model.safetensors does not match"
     with pytest.raises(InputError, match=message):
@@ -600,7 +600,7 @@ def test_a_full_disk_leaves_the_previous_checkpoint(recipe, whole, monkeypatch):
     with pytest.raises(InputError, match="No space left on device.*intact"):
         pretrain(**recipe)
     run = Path(recipe["output"])
-    assert [path.name for path in checkpoint.candidates(run)] == ["checkpoint-00000003"]
+    assert [path.name for path in checkpoint.all_checkpoints(run)] == ["checkpoint-00000003"]
     assert not list(run.glob(".partial*"))
     monkeypatch.undo()
     pretrain(**recipe)
@@ -609,7 +609,7 @@ def test_a_full_disk_leaves_the_previous_checkpoint(recipe, whole, monkeypatch):
 
 def test_a_checkpoint_of_another_tokenizer_or_recipe_is_refused(recipe, whole):
     (whole / "result.json").unlink()
-    state = checkpoint.candidates(whole)[0] / "state.json"
+    state = checkpoint.all_checkpoints(whole)[0] / "state.json"
     loop = replace(recipe["train"], optimizer=OptimizerConfig(5e-4, 3))
     message = r"checkpoint.*\(train.optimizer.learning_rate\): 0.001 instead of 0.0005"
     with pytest.raises(InputError, match=message):
@@ -621,7 +621,7 @@ def test_a_checkpoint_of_another_tokenizer_or_recipe_is_refused(recipe, whole):
     (whole / "result.json").unlink()
     pretrain_with(recipe, output=str(whole), train=longer)  # the new settings were saved
     (whole / "result.json").unlink()
-    state = checkpoint.candidates(whole)[0] / "state.json"
+    state = checkpoint.all_checkpoints(whole)[0] / "state.json"
     content = json.loads(state.read_text())
     content["identity"]["tokenizer"] = "another"
     state.write_text(json.dumps(content))
@@ -643,7 +643,7 @@ def test_a_loss_that_is_not_finite_stops_with_the_last_good_checkpoint(recipe, m
     monkeypatch.setattr(module, "pretraining_loss", poisoned)
     with pytest.raises(TrainingStopped, match="not finite at step"):
         pretrain(**recipe)
-    path = checkpoint.candidates(Path(recipe["output"]))[0]
+    path = checkpoint.all_checkpoints(Path(recipe["output"]))[0]
     assert damage(path) is None
     assert all(tensor.isfinite().all() for tensor in load_file(path / "model.safetensors").values())
 

@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Iterator, Mapping
-from itertools import islice
+from itertools import chain, islice
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -18,6 +18,7 @@ from exlm.data.records import READERS
 from exlm.errors import InputError
 
 FORMATS_WITH_TYPES = ("parquet", "jsonl")  # in which a missing cell is no empty text
+FORMATS_WITHOUT_HEADER = ("jsonl", "sdf")  # in which every row names its own columns
 
 
 class FileRows(NamedTuple):
@@ -82,6 +83,12 @@ def read_frames(
         )
     if not any_usable:
         raise InputError(f"{file.name}: holds no data rows")
+
+
+def find_columns(file: DataFile, rows: int) -> list[Any]:
+    """All columns that rows of a file have, which is read to its end, `rows` at a time."""
+    names = chain.from_iterable(rows_of_frame.frame for rows_of_frame in read_frames(file, rows))
+    return list(dict.fromkeys(names))
 
 
 def _parquet_frames(name: str, rows: int | None) -> Iterator[FileRows]:

@@ -5,7 +5,6 @@ import os
 import shutil
 from collections import ChainMap, Counter
 from collections.abc import Callable, Sequence
-from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +16,7 @@ from exlm.data.decimals import sure_marks
 from exlm.data.delimited import AS_PROGRAMS_WRITE, TableLayout, find_layout
 from exlm.data.files import is_standard_input, path_of, read_errors
 from exlm.data.formats import DataFile, data_files, format_of
-from exlm.data.frames import FileRows, read_frames
+from exlm.data.frames import FileRows, find_columns, read_frames
 from exlm.data.writing import cell_text
 from exlm.errors import InputError, import_optional, note
 from exlm.storage.files import (
@@ -119,8 +118,7 @@ def write_by_frames(
     identity = {**settings, "input": sha256(path_of(input.name)), "rows_of_a_chunk": FRAME_ROWS}
     unfinished = target.with_name(f".unfinished-{target.name}")
     with resumable_directory(unfinished, to_json_types(identity)) as folder:
-        names = chain.from_iterable(rows.frame for rows in read_frames(input, FRAME_ROWS))
-        columns: list[Any] = list(dict.fromkeys(names))
+        columns = find_columns(input, FRAME_ROWS)
         pieces: list[Path] = []
         counts = Counter[str]()
         total = 0

@@ -11,7 +11,7 @@ before Sapphire Rapids)                      fast as at the level highest
 CPU with AMX                    highest      true float32 by MKL; medium would round operands to
                                              bfloat16, and a link would be off by up to 0.2 nats
 GPU                             highest      true float32
-GPU in training with `bf16`     high         TF32, which is eight times as precise as bfloat16
+GPU in a run with `bf16`        high         TF32, which is eight times as precise as bfloat16
 
 `exact_level` finds out which CPU it is: it tries "medium" once."""
 
@@ -96,8 +96,8 @@ def autocast(device: torch.device, precision: str) -> AbstractContextManager:
     )
 
 
-def training_products(device: torch.device, precision: str) -> AbstractContextManager:
-    """The level of float32 products in training (last row of the table: bfloat16 on a GPU)."""
+def float32_products(device: torch.device, precision: str) -> AbstractContextManager:
+    """The level of float32 products in a run with this precision, as the table above says."""
     half_on_gpu = device.type != "cpu" and used_precision(device, precision) == "bf16"
     return matmul_precision("high" if half_on_gpu else exact_level(device))
 
@@ -106,5 +106,5 @@ def training_products(device: torch.device, precision: str) -> AbstractContextMa
 def in_precision(device: torch.device, precision: str) -> Iterator[None]:
     """For evaluation and prediction: sets `precision` whatever the process or a surrounding
     autocast has set."""
-    with training_products(device, precision), autocast(device, precision):
+    with float32_products(device, precision), autocast(device, precision):
         yield

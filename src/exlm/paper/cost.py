@@ -85,7 +85,7 @@ def compare(
         }
     clock = "processor time of one thread" if torch.get_num_threads() == 1 else "wall time"
     return {
-        "machine": machine(),
+        "machine": machine(device),
         "mask_ratio": data.one_mask_ratio,
         "num_states": model.num_states,
         "pairs": steps,

@@ -158,10 +158,10 @@ def _numbers(content: Json, task: str, main_part: str, is_questions: bool) -> Nu
 
 
 def _factor(metric: str, is_questions: bool) -> float:
-    """What a stored score is multiplied by for tables, where shares are in percent, as those of
-    answers are already. Counts beside the scores, and metrics of other versions, are no shares."""
-    is_share = known_metrics().get(metric, Metric()).is_share
-    return 100.0 if is_share and not is_questions else 1.0
+    """What a stored score is multiplied by for tables, where some are in percent, as those of
+    answers are already. Counts beside the scores, and metrics of other versions, are not."""
+    shown_in_percent = known_metrics().get(metric, Metric()).shown_in_percent
+    return 100.0 if shown_in_percent and not is_questions else 1.0
 
 
 def _read_scored_rows(

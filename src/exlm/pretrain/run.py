@@ -158,7 +158,7 @@ def _build(
     config.molecules = corpus.molecules
     config.standardize = corpus.standardize
     network = ExLMForMaskedLM(config)
-    if recipe.start_from and not checkpoint.candidates(Path(recipe.output)):
+    if recipe.start_from and not checkpoint.all_checkpoints(Path(recipe.output)):
         description = take_weights(network, tokenizer, recipe.start_from)
         if distributed.is_main():
             print(description)

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from exlm.data.files import plain_stem
 from exlm.data.spelling import Spelling, spelling_of
 from exlm.errors import InputError
 from exlm.tasks.baselines import BASELINES
@@ -76,7 +77,7 @@ def baseline(
     }
     if epochs is not None:
         hyper["epochs"] = epochs
-    data_name = Path(dataset).name.split(".")[0].lower()
+    data_name = plain_stem(dataset).lower()
     directory = Path(output or f"runs/baselines/{name}/{data_name}")
     recipe = {"name": name, "dataset": dataset, "output": output, "task": task, "epochs": epochs}
     grid = Grid(
@@ -85,6 +86,7 @@ def baseline(
         hyper_by_cell={"": hyper},
         seeds=DEFAULT_SEEDS if seeds is None else seeds,
         model_identity={"baseline": name},
+        device="auto" if program_packages else "cpu",  # programs find a GPU themselves
     )
     return grid.run(recipe)
 

@@ -19,7 +19,8 @@ class TaskConfig:
     Attributes:
         dataset: a MoleculeNet set (bace, bbbp, tox21, sider, muv, clintox, toxcast, esol, freesolv,
             lipophilicity), a GLUE task (mnli, qqp, qnli, sst-2, cola, rte, mrpc, sts-b), `squad2`,
-            a table in any format that `exlm prepare` reads, or a SQuAD JSON file.
+            a table with labels (.csv, .tsv, .jsonl, .parquet, .xlsx, .sdf; .conll if words have
+            them), or a SQuAD JSON file.
         valid: file of the validation rows, where they have one; then all rows of `dataset` are for
             training.
         test: file of the test rows, where they have one; without `valid`, a tenth of `dataset` is

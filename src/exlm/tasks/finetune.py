@@ -84,6 +84,7 @@ def finetune(
         },
         seeds=DEFAULT_SEEDS if seeds is None else seeds,
         model_identity=model_identity,
+        device=devices.device(device).type,
     )
     recipe = {
         "output": output,

@@ -16,6 +16,7 @@ from exlm.errors import InputError, OutOfMemory, TrainingStopped
 from exlm.identity import identity_of
 from exlm.storage.files import (
     GRID_RESULTS,
+    MODEL_CARD,
     RUN_RESULT,
     read_or_empty,
     replacing,
@@ -57,6 +58,7 @@ class Grid:
     seeds: Sequence[int]
     # what runs must share to be the same, besides what the task and the hyper-parameters say
     model_identity: dict[str, Any]
+    device: str = "auto"  # what it runs on
 
     def __post_init__(self) -> None:
         find_metric(self.task.metric)
@@ -88,12 +90,7 @@ class Grid:
                         f"no cell of the grid could be trained; {best}: {result['stopped']}"
                     )
             grid_results = self._grid_results(results, best)
-            has_models = leaves_model(results[best][0])
-            if has_models:
-                self._copy_model(self._run_dir(best, grid_results["best_seed"]))
-            finish_run(self.directory, GRID_RESULTS, grid_results)
-            if has_models:
-                write_card(self.directory)
+            self._write_results(grid_results, has_models=leaves_model(results[best][0]))
         print(describe_results(grid_results, self.directory))
         return grid_results
 
@@ -125,8 +122,28 @@ class Grid:
         if recipe["task"].label_columns:
             whole_names = self.task.config.label_columns
             recipe = recipe | {"task": replace(recipe["task"], label_columns=whole_names)}
-        write_yaml(self.directory / "recipe.yaml", recipe | {"seeds": self.seeds})
+        path = self.directory / "recipe.yaml"
+        if read_or_empty(path).get("license") != recipe.get("license"):
+            self._card.unlink(missing_ok=True)
+        write_yaml(path, recipe | {"seeds": self.seeds})
         write_frame(self.task.reported_rows, self.directory / "invalid_rows.csv")
+
+    def _write_results(self, grid_results: GridResults, has_models: bool) -> None:
+        """Writes `results.json`, and copies the model of the best seed with a card. A card of the
+        same results stays, as the user may have edited it."""
+        is_new = to_json_types(grid_results) != read_or_empty(self.directory / GRID_RESULTS)
+        if has_models:
+            if is_new:
+                # first, so that an interruption leaves no card of other results
+                self._card.unlink(missing_ok=True)
+            self._copy_model(self._run_dir(grid_results["best"], grid_results["best_seed"]))
+        finish_run(self.directory, GRID_RESULTS, grid_results)
+        if has_models and not self._card.exists():
+            write_card(self.directory)
+
+    @property
+    def _card(self) -> Path:
+        return self.directory / MODEL_CARD
 
     @cached_property
     def _identity(self) -> dict[str, Any]:
@@ -215,7 +232,7 @@ class Grid:
             "best": best,
             **summarise_parts([run["scores"] for run in runs]),
             "runs": runs,
-            "machine": machine(),
+            "machine": machine(self.device),
             "best_seed": best_seed(runs, self.task.metric),
         }
         if len(results) > 1:
@@ -228,4 +245,6 @@ class Grid:
             summary = summarise_parts([run.get(name, {}) for run in runs])
             if any(summary.values()):  # questions have no labels, say
                 grid_results[name] = summary
-        return grid_results
+        earlier = read_or_empty(self.directory / GRID_RESULTS)
+        as_earlier = grid_results | {"machine": earlier.get("machine")}
+        return as_earlier if to_json_types(as_earlier) == earlier else grid_results

@@ -6,7 +6,7 @@ whole grid is a `GridResults`, and has these entries:
 | entry                                | what it is                                              |
 | ------------------------------------ | ------------------------------------------------------- |
 | `settings`, `seeds`, `metric`        | what was asked for, or inferred from the data           |
-| `machine`                            | where it was made                                       |
+| `machine`                            | where the last command ran that changed these results   |
 | `best`                               | the name of the best grid cell, "" without a grid       |
 | `best_seed`                          | its best seed on valid                                  |
 | `runs`                               | the `SeedResult` of each of its seeds                   |

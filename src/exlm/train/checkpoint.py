@@ -49,7 +49,7 @@ class Checkpoints:
         checkpoints are then untouched."""
         if distributed.is_main():
             self._write(network, optimizer, state)
-            for path in candidates(self.directory)[keep:]:
+            for path in all_checkpoints(self.directory)[keep:]:
                 shutil.rmtree(path, ignore_errors=True)
         distributed.barrier()
 
@@ -112,7 +112,7 @@ class Checkpoints:
         return state
 
 
-def candidates(directory: Path) -> list[Path]:
+def all_checkpoints(directory: Path) -> list[Path]:
     """All checkpoints, also damaged ones, newest first."""
     return sorted((p for p in directory.glob(f"{PREFIX}*") if p.is_dir()), reverse=True)
 
@@ -122,7 +122,7 @@ def _newest_undamaged(directory: Path) -> Path | None:
     checkpoint; InputError if all are damaged."""
     damaged: list[tuple[Path, str]] = []
     newest = None
-    for path in candidates(directory):
+    for path in all_checkpoints(directory):
         reason = damage(path)
         if reason is None:
             newest = path

@@ -19,7 +19,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 from exlm.errors import OutOfMemory, TrainingStopped
 from exlm.ops.loss import LossSum
-from exlm.ops.precision import autocast, training_products
+from exlm.ops.precision import autocast, float32_products
 from exlm.randomness import Purpose, random_bits
 from exlm.train import distributed
 
@@ -116,7 +116,7 @@ def _add_gradients(
         synchronisation: AbstractContextManager = nullcontext()
         if i < len(micro_batches) and isinstance(network, DistributedDataParallel):
             synchronisation = network.no_sync()
-        with synchronisation, training_products(device, precision):
+        with synchronisation, float32_products(device, precision):
             try:
                 with autocast(device, precision):
                     loss_sum = loss(network, batch)

@@ -12,6 +12,7 @@ from exlm.errors import InputError, note
 from exlm.tasks.labels.cells import (
     check_numbers,
     check_single_labels,
+    class_name,
     find_binary_names,
     is_whole,
     note_binary_names,
@@ -56,7 +57,7 @@ def _is_identifier(cells: pd.Series, numbers: pd.Series) -> bool:
     whole numbers differ."""
     if IDENTIFIER.fullmatch(str(cells.name)):
         return True
-    values = cells.dropna().astype(str)
+    values = cells.dropna().map(class_name)
     if len(values) < 2 or not values.is_unique or (numbers % 1 > 0).any():
         return False
     return not _is_binary(cells, numbers)
@@ -163,8 +164,8 @@ def _infer_task_type(readings: CellReadings) -> str:
         return "binary" if len(cells.columns) == 1 else "multilabel"
     if len(cells.columns) > 1:
         return "regression"
-    values = cells.iloc[:, 0].dropna().astype(str)
-    distinct_count = values.nunique()
+    classes = cells.iloc[:, 0].dropna().map(class_name)
+    distinct_count = classes.nunique()
     # One misspelt number must not turn a regression column into classes.
     are_words = readings.numbers.isna().all(axis=None)
     most_classes = 0
@@ -172,10 +173,10 @@ def _infer_task_type(readings: CellReadings) -> str:
         most_classes = MOST_CLASSES
     elif is_whole(cells, readings.numbers):
         most_classes = MOST_INTEGER_CLASSES
-    if are_words and FEW_ROWS <= len(values) < 2 * distinct_count:
+    if are_words and FEW_ROWS <= len(classes) < 2 * distinct_count:
         raise InputError(
             f"column {cells.columns[0]!r} has {distinct_count} different words in "
-            f"{len(values)} rows, such as {values.iloc[0]!r}: they are no numbers and hardly "
+            f"{len(classes)} rows, such as {classes.iloc[0]!r}: they are no numbers and hardly "
             "classes; write numbers, choose another column, or set task_type multiclass"
         )
     return "multiclass" if 2 <= distinct_count <= most_classes else "regression"

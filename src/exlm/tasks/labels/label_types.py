@@ -10,7 +10,8 @@ outputs are read, and how predictions are compared with labels.
 | token_classification | `UnitClasses`  | an index for each unit     |
 
 All but `Numbers` predict probabilities. Other code asks what a label type is by its flags
-(`is_number` and so on). A further one is a subclass of `LabelType` and an entry of LABEL_TYPES."""
+(`is_number` and so on) or, where scores are meant, by its `metrics`. A further one is a subclass of
+`LabelType` and an entry of LABEL_TYPES."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence

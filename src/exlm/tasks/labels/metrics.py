@@ -29,43 +29,44 @@ class Metric:
     Attributes:
         function: what computes the score of a label column; NaN for a metric of whole texts or
             answers, which is computed elsewhere.
-        is_share: whether scores are at most 1, so that reports show percent.
+        shown_in_percent: whether reports show percent: the best score is 1, the worst may be
+            below 0, as of correlations.
         is_error: whether lower scores are better."""
 
     function: MetricFunction = lambda y, p: NAN
-    is_share: bool = False
+    shown_in_percent: bool = False
     is_error: bool = False
 
 
-share = partial(Metric, is_share=True)
+up_to_1 = partial(Metric, shown_in_percent=True)
 error = partial(Metric, is_error=True)
 # The metrics of a type of labels, by the names of recipes and results. The first chooses the epoch
 # where the user names none. Here y are labels 0 and 1, and p probabilities of 1.
 BINARY_METRICS = {
-    "roc_auc": share(lambda y, p: roc_auc_score(y, p) if np.ptp(y) else NAN),
-    "average_precision": share(lambda y, p: average_precision_score(y, p) if np.ptp(y) else NAN),
-    "accuracy": share(lambda y, p: np.mean(y == (p >= 0.5))),
-    "f1": share(lambda y, p: f1_score(y, p >= 0.5, zero_division=0)),
-    "matthews": share(lambda y, p: matthews_corrcoef(y, p >= 0.5)),
+    "roc_auc": up_to_1(lambda y, p: roc_auc_score(y, p) if np.ptp(y) else NAN),
+    "average_precision": up_to_1(lambda y, p: average_precision_score(y, p) if np.ptp(y) else NAN),
+    "accuracy": up_to_1(lambda y, p: np.mean(y == (p >= 0.5))),
+    "f1": up_to_1(lambda y, p: f1_score(y, p >= 0.5, zero_division=0)),
+    "matthews": up_to_1(lambda y, p: matthews_corrcoef(y, p >= 0.5)),
     "brier": error(lambda y, p: np.mean((y - p) ** 2)),
     "log_loss": error(lambda y, p: log_loss(y, p.clip(0, 1), labels=[0, 1])),
 }
 # y are classes, and p the most probable classes, by their indices
 CLASS_METRICS = {
-    "accuracy": share(lambda y, p: np.mean(y == p)),
-    "macro_f1": share(lambda y, p: f1_score(y, p, average="macro", zero_division=0)),
-    "matthews": share(matthews_corrcoef),
+    "accuracy": up_to_1(lambda y, p: np.mean(y == p)),
+    "macro_f1": up_to_1(lambda y, p: f1_score(y, p, average="macro", zero_division=0)),
+    "matthews": up_to_1(matthews_corrcoef),
 }
 NUMBER_METRICS = {
     "rmse": error(lambda y, p: np.sqrt(np.mean((y - p) ** 2))),
     "mae": error(lambda y, p: np.mean(np.abs(y - p))),
-    "r2": share(lambda y, p: r2_score(y, p) if np.ptp(y) else NAN),
-    "spearman": share(lambda y, p: spearmanr(y, p).statistic if np.ptp(y) and np.ptp(p) else NAN),
-    "pearson": share(lambda y, p: pearsonr(y, p).statistic if np.ptp(y) and np.ptp(p) else NAN),
+    "r2": up_to_1(lambda y, p: r2_score(y, p) if np.ptp(y) else NAN),
+    "spearman": up_to_1(lambda y, p: spearmanr(y, p).statistic if np.ptp(y) and np.ptp(p) else NAN),
+    "pearson": up_to_1(lambda y, p: pearsonr(y, p).statistic if np.ptp(y) and np.ptp(p) else NAN),
 }
 # metrics that no label column has: of whole texts and, in percent already, of answers
 OTHER_METRICS = {
-    ENTITY_F1: share(),
+    ENTITY_F1: up_to_1(),
     "em": Metric(),
     "best_f1": Metric(),
     "best_em": Metric(),

@@ -53,10 +53,13 @@ def prediction_columns(
 
 def _most_probable_classes(saved_task: SavedTask, predictions: np.ndarray) -> np.ndarray:
     best = saved_task.label_type.most_probable(predictions)[:, 0]
-    class_names = np.array(class_values(saved_task.label_names or [0, 1]), dtype=object)
-    classes = class_names[best]
+    classes = np.array(_class_values(saved_task), dtype=object)[best]
     classes[np.isnan(predictions[:, 0])] = None
     return classes
+
+
+def _class_values(saved_task: SavedTask) -> list[str | int]:
+    return class_values(saved_task.label_names or [0, 1])
 
 
 def bound_columns(
@@ -67,7 +70,7 @@ def bound_columns(
     label_columns = saved_task.label_columns
     if saved_task.label_type.class_per_row:
         probabilities = saved_task.label_type.class_probabilities(predictions)[:, 0]
-        sets = class_sets(probabilities, margins[0], saved_task.label_names or [0, 1])
+        sets = class_sets(probabilities, margins[0], _class_values(saved_task))
         return {f"set {label_columns[0]}": sets}
     columns = {}
     for name, numbers, margin in zip(label_columns, predictions.T, margins, strict=True):

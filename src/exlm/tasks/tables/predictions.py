@@ -23,7 +23,7 @@ class PredictOptions(ReadOptions):
     Attributes:
         calibrated: divide the logits by the temperature that was fitted on the validation rows, so
             that probabilities are closer to how often they are right. Which class is the most
-            probable stays the same for one model.
+            probable stays the same for one model, with each task type that `exlm` has.
         label_columns: the columns of the labels, in the order of the training where they have
             other names; where absent, those with the names of the training.
         pair_column: the column of the second texts, if it has another name than in the training.

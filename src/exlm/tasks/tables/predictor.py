@@ -7,12 +7,17 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pandas as pd
 from rdkit.DataStructs import ExplicitBitVect
 
 from exlm.data.columns import check_columns, listed, match_columns
 from exlm.data.drawing import drawing_module
-from exlm.data.frames import FileRows, read_file, read_frames
+from exlm.data.frames import (
+    FORMATS_WITHOUT_HEADER,
+    FileRows,
+    find_columns,
+    read_file,
+    read_frames,
+)
 from exlm.data.outputs import FRAME_ROWS, output_path
 from exlm.data.spelling import Spelling, spelling_of
 from exlm.errors import InputError, note
@@ -57,14 +62,19 @@ def open_table(
     first_rows: FileRows | None = None,
 ) -> "TablePredictor":
     """What predicts for the table `path` with models of an `ensemble_class`. The first rows, which
-    are read if they are not given, decide what the columns are and whether the texts are molecules.
+    are read if they are not given, decide which columns have texts and whether these are molecules.
     InputError for options that these models do not have."""
     check_options(models, path, options)
+    file = None
     if first_rows is None:
-        first_rows = next(read_frames(options.file(path), FRAME_ROWS))
+        file = options.file(path)
+        first_rows = next(read_frames(file, FRAME_ROWS))
     frame = first_rows.frame
+    columns = list(frame.columns)
+    if file and file.format in FORMATS_WITHOUT_HEADER:
+        columns = find_columns(file, FRAME_ROWS)
     saved_task = models[0].saved_task
-    label_columns = find_label_columns(frame, path, options, saved_task.label_columns)
+    label_columns = find_label_columns(columns, path, options, saved_task.label_columns)
     margins = _margins_by_model(models, options.interval)
     pair_column = options.pair_column or saved_task.pair_column
     text_column = options.text_column or saved_task.text_column_in(frame, path)
@@ -93,7 +103,7 @@ def open_table(
         text_column=table.text_column,
         pair_column=pair_column,
         label_columns=label_columns,
-        has_labels=not set(label_columns).isdisjoint(frame),
+        has_labels=not set(label_columns).isdisjoint(columns),
         margins=margins,
         fingerprints=training_fingerprints(models) if options.distance else [],
     )
@@ -298,15 +308,16 @@ def check_options(models: Sequence[SeedModel], path: str, options: PredictOption
 
 
 def find_label_columns(
-    frame: pd.DataFrame, path: str, options: PredictOptions, training_labels: list[str]
+    columns: list[Any], path: str, options: PredictOptions, training_labels: list[str]
 ) -> list[str]:
-    """The columns of the labels, in the order of `training_labels`, the columns of the training: of
-    the same names, or as the option `label_columns` says. InputError if the option names columns
-    that the table lacks, too few or many, or one label in the place of another."""
+    """Which `columns` of the table have the labels, in the order of `training_labels`, the columns
+    of the training: those of the same names, or as the option `label_columns` says. InputError if
+    the option names columns that the table lacks, too few or many, or one label in the place of
+    another."""
     if options.label_columns is None:
         return training_labels
-    names = match_columns(options.label_columns, frame.columns)
-    check_columns(frame, path, *names)
+    names = match_columns(options.label_columns, columns)
+    check_columns(columns, path, *names)
     if sorted(names) == sorted(training_labels):
         return training_labels
     places = zip(names, training_labels, strict=False)

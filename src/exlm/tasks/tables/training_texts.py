@@ -11,6 +11,7 @@ import numpy as np
 from rdkit.DataStructs import BulkTanimotoSimilarity, ExplicitBitVect
 
 from exlm.data.chemistry import fingerprints
+from exlm.data.columns import in_one_line
 from exlm.data.spelling import Spelling
 from exlm.errors import InputError
 from exlm.storage.files import write_text
@@ -46,8 +47,9 @@ class TrainingTexts:
         if nothing was kept."""
         if not self.keys:
             return None
-        texts = map(self.spelling, table.texts)
-        keys = texts if self.molecules else self._marks(table)
+        keys = self._lines_of(table)
+        if self.molecules:
+            keys = list(map(self.spelling, keys))
         return np.array([key in self.keys for key in keys])
 
     def write_with(self, table: TextTable, rows: np.ndarray, run_dir: Path) -> None:
@@ -56,15 +58,17 @@ class TrainingTexts:
         kept: a record of half the training would mislead."""
         if self.run_dirs and not self.lines:
             return
-        lines_of_table = table.texts if self.molecules else self._marks(table)
+        lines_of_table = self._lines_of(table)
         lines = [lines_of_table[row] for row in rows]
         all_lines = lines + sorted(self.lines - set(lines))
         text = "".join(f"{line}\n" for line in all_lines)
         write_text(run_dir / _file_name(self.molecules), text)
 
-    def _marks(self, table: TextTable) -> list[str]:
-        """16 hexadecimal digits for every row of a table, which tell texts or pairs of texts
-        apart."""
+    def _lines_of(self, table: TextTable) -> list[str]:
+        """What is kept of every row of a table: its molecule, or 16 hexadecimal digits that tell
+        texts or pairs of texts apart."""
+        if self.molecules:
+            return list(map(in_one_line, table.texts))
         marks = []
         for row, text in enumerate(table.texts):
             texts = [text, table.pairs[row]] if table.pairs else [text]
@@ -80,8 +84,9 @@ def _file_name(molecules: bool) -> str:
 def _lines(run_dirs: Sequence[Path], name: str) -> set[str]:
     """The lines of the files of this name beside models, as far as they are there."""
     files = [run_dir / name for run_dir in run_dirs]
-    texts = [file.read_text(encoding="utf-8") for file in files if file.is_file()]
-    return set("".join(texts).splitlines())
+    text = b"".join(file.read_bytes() for file in files if file.is_file()).decode()
+    # Earlier versions wrote what RDKit cannot parse with whatever stood in it, such as \v.
+    return {in_one_line(line) for line in text.split("\n") if line}
 
 
 def training_fingerprints(models: Sequence[SeedModel]) -> list[ExplicitBitVect]:
