@@ -123,9 +123,8 @@ def read_labels(
     labels = label_type.read(readings, class_names)
     if binary_names is None and not (label_type.is_number or label_type.has_classes):
         note_binary_names(cells, labels)
-    label_names = class_names or binary_names
-    has_names = label_names and not label_type.is_number
-    allowed = listed(label_names) if has_names else label_type.allowed
+    label_names = class_names or (None if label_type.is_number else binary_names)
+    allowed = listed(label_names) if label_names else label_type.allowed
     is_unknown = cells.notna() & labels.isna()
     what = f"{task_type} label ({allowed})"
     unknown_rows = _count_unknown(cells, is_unknown, what, path, skip_unknown)
