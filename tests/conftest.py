@@ -1,5 +1,6 @@
 """Shared fixtures: a few molecules, a tiny corpus, a tiny model, and the place of the real data."""
 
+import gc
 import os
 import re
 from collections import Counter
@@ -25,6 +26,11 @@ from exlm.data.tokenization import SMILES_PATTERN, smiles_tokenizer
 from exlm.ops import precision
 from exlm.tasks.labels import scores
 from tests.processors import RoundedProducts
+
+# The libraries hold a million objects that stay: to search these for garbage again and again takes
+# a tenth of the time.
+gc.freeze()
+gc.set_threshold(20_000, 20, 20)
 
 # variables of the environment that pytest, and PyTorch's compiler on a GPU, set for themselves
 OTHERS = ("PYTEST_", "TORCHINDUCTOR_", "TORCH_WARM_POOL", "TRITON_")

@@ -60,6 +60,11 @@ with open(target, "w") as file:
 """
 
 
+@pytest.fixture(autouse=True)
+def _small_forests(monkeypatch):
+    monkeypatch.setattr(estimators, "TREES", 50)
+
+
 @pytest.fixture
 def table(tmp_path):
     """Molecules with labels of every kind, some missing, and a string that is no molecule."""

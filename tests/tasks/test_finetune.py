@@ -105,13 +105,14 @@ def test_regression_is_in_the_units_of_the_labels(pretrained, table, tmp_path):
     assert abs(predictions["predicted aromatic"].mean() - predictions["aromatic"].mean()) < 2
 
 
-def test_means_of_duplicates_are_beside_their_predictions(pretrained, table, tmp_path):
+def test_means_of_duplicates_are_beside_their_predictions(pretrained, table, tmp_path, capsys):
     frame = pd.read_csv(table)
     frame.loc[0, "aromatic"] += 2
     pd.concat([frame, pd.read_csv(table)[:1]]).to_csv(table, index=False)
     report = run(
         pretrained, table, tmp_path, ["aromatic"], task_type="regression", duplicates="mean"
     )
+    assert "the first row of each has the mean of their labels" in capsys.readouterr().out
     written = pd.read_csv(tmp_path / "out/seed-0/predictions.csv")
     assert written["merged aromatic"][0] == frame["aromatic"][0] - 1
     # as predict says, all rows whose text was trained on are, whether merged into another or not

@@ -341,6 +341,16 @@ def test_one_of_several_columns_of_smiles_has_to_be_named(tmp_path):
     assert load_table(path, "isosmiles", ["y"]).texts == ["CCO"]
 
 
+def test_a_column_of_remarks_that_is_nearly_empty_is_not_taken_for_texts(tmp_path):
+    lines = ["Comment,SMILES (Molecule),y", "see file,CCO,1", ",CC,2", ",CCC,3"]
+    path = write(tmp_path / "a.csv", "\n".join(lines))
+    with pytest.raises(
+        InputError, match="'Comment', which was found .* empty in 2 of 3 rows; name"
+    ):
+        load_table(path, None, ["y"])
+    assert load_table(path, "SMILES (Molecule)", ["y"]).texts == ["CCO", "CC", "CCC"]
+
+
 def test_a_column_that_is_named_as_labels_is_not_proposed_as_texts(tmp_path):
     path = write(tmp_path / "claims.csv", "claim,evidence,label\na b,c d,1\n")
     with pytest.raises(InputError, match="set text_column to one of: claim, evidence .and pair"):
@@ -739,7 +749,7 @@ def test_two_texts_are_found_by_their_names(columns, pair):
     assert (table.text_column, table.pair_column) == pair
     assert table.inferred.get("pair_column") == pair[1]
     frame = pd.DataFrame({"left": ["a"], "right": ["b"], "y": [1]})
-    with pytest.raises(InputError, match="left, right, y .and pair_column, if there are two texts"):
+    with pytest.raises(InputError, match="left, right .and pair_column, if there are two texts"):
         make_table(FileRows(frame), "a.csv", None, ["y"])
 
 
@@ -762,7 +772,7 @@ def test_rows_with_the_same_molecule_are_counted_and_merged():
     table = make_table(FileRows(frame), "a.csv", None, ["y"], task_type="regression")
     groups = find_groups(table, canonical)
     assert groups.tolist() == [0, 1, 0, 0, 1, 5]
-    in_words = describe_duplicates(table, groups)
+    in_words = describe_duplicates(table, groups, "keep")
     assert in_words.startswith("5 rows share 2 texts or molecules, 1 of these")
     mean = resolve_duplicates(table, groups, "mean", None)
     assert mean.usable.tolist() == [True, True, False, False, False, False]

@@ -24,16 +24,23 @@ def find_groups(table: TextTable, spelling: Callable[[str], str]) -> np.ndarray:
     return first_rows.where(texts.ne("") | seconds.ne(""), rows).to_numpy()
 
 
-def describe_duplicates(table: TextTable, groups: np.ndarray) -> str:
-    """How many usable rows share their text with others, and how many of these texts have
-    different labels; "" if no text is repeated."""
+TREATMENTS: dict[Duplicates, str] = {
+    "keep": "task.duplicates says what to do with them",
+    "mean": "task.duplicates is mean: the first row of each has the mean of their labels",
+    "drop": "task.duplicates is drop: the first row of each is used, or none if labels differ",
+}
+
+
+def describe_duplicates(table: TextTable, groups: np.ndarray, duplicates: Duplicates) -> str:
+    """How many usable rows share their text with others, how many of these texts have different
+    labels, and what is done with them; "" if no text is repeated."""
     repeated_groups = _repeated_rows(groups, table.usable)
     if not repeated_groups:
         return ""
     conflicts = sum(_contradict(table.labels[rows]) for rows in repeated_groups)
     return (
         f"{sum(map(len, repeated_groups))} rows share {len(repeated_groups)} texts or molecules, "
-        f"{conflicts} of these with different labels (task.duplicates says what to do with them)"
+        f"{conflicts} of these with different labels ({TREATMENTS[duplicates]})"
     )
 
 

@@ -164,6 +164,8 @@ def labelled_table(
     path = config.dataset
     rows, text_column, pair_column = join_files(files, config)
     table = unlabelled_table(rows, path, text_column, pair_column)
+    if config.text_column is None:
+        _check_texts(table, path)
     label_columns = _label_columns(files, config, table, not_labels)
     cells = label_cells(rows.frame, label_columns, table.problems)
     labels = read_labels(
@@ -257,6 +259,17 @@ def join_files(files: dict[str, FileRows], config: TaskConfig) -> tuple[FileRows
         part: frame.reindex(columns=all_columns, fill_value="") for part, frame in frames.items()
     }
     return FileRows(pd.concat(frames), problems, separators), *text_columns
+
+
+def _check_texts(table: TextTable, path: str) -> None:
+    """InputError if most texts are missing in a column that was found by its name, as in one of
+    remarks."""
+    missing = sum(not text for text in table.texts)
+    if missing > len(table.texts) / 2 and len(table.frame.columns) > 2:
+        raise InputError(
+            f"{path}: the column {table.text_column!r}, which was found by its name, is empty in "
+            f"{missing} of {len(table.texts)} rows; name the column of the texts with text_column"
+        )
 
 
 def _file_name(config: TaskConfig, part: str) -> str:

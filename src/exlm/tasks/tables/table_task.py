@@ -252,7 +252,7 @@ def make_table_task(
     summary_remarks = [
         describe_table(merged, config.molecules),
         describe_counts(merged.reduced_mixtures(config.standardize)),
-        describe_duplicates(table, groups),
+        describe_duplicates(table, groups, config.duplicates),
     ]
     train_file = str(task_files(config)["train"])
     return TableTask(
