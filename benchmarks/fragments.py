@@ -39,11 +39,11 @@ from transformers import PreTrainedTokenizerFast
 
 from exlm import ExLMForMaskedLM
 from exlm.data.chemistry import molecule_problem
+from exlm.filling.filled_text import FilledText, Filling
 from exlm.filling.filler import Filler
 from exlm.filling.graphs import load_for_filling
 from exlm.filling.molecule_facts import judge
 from exlm.filling.options import FillCommandOptions
-from exlm.filling.results import FilledText, Filling
 from exlm.filling.templates import molecule_template
 from exlm.model.passes import Passes
 

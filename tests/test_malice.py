@@ -16,7 +16,7 @@ from transformers import BertConfig, BertForSequenceClassification
 from exlm import ExLMForMaskedLM, ExLMModel
 from exlm.data.chemistry import LONGEST_SMILES, molecule_problem, standardize
 from exlm.data.corpus import Corpus
-from exlm.data.files import LONGEST_LINE, read_json
+from exlm.data.open_files import LONGEST_LINE, read_json
 from exlm.data.prepare import prepare
 from exlm.errors import InputError
 from exlm.pretrain.settings import ArchitectureConfig
@@ -189,7 +189,7 @@ def test_an_index_that_claims_too_much(tmp_path):
 def little_memory(monkeypatch):
     """Lower limits, and a test that fails if more than a small part of a file was in memory at
     once."""
-    monkeypatch.setattr("exlm.data.files.LONGEST_LINE", 2**16)
+    monkeypatch.setattr("exlm.data.open_files.LONGEST_LINE", 2**16)
     tracemalloc.start()
     yield
     peak = tracemalloc.get_traced_memory()[1]
@@ -253,7 +253,7 @@ def test_json_is_read_up_to_a_limit(tmp_path, monkeypatch):
     path = tmp_path / "questions.json"
     path.write_text(json.dumps(["question"] * 10))
     assert len(read_json(path)) == 10
-    monkeypatch.setattr("exlm.data.files.LARGEST_FILE", 50)
+    monkeypatch.setattr("exlm.data.open_files.LARGEST_FILE", 50)
     with pytest.raises(InputError, match="more than 50 characters"):
         read_json(path)
 

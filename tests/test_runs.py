@@ -15,7 +15,7 @@ from exlm.identity import (
 )
 from exlm.pretrain.settings import ArchitectureConfig, DataConfig
 from exlm.storage.files import write_json
-from exlm.storage.runs import finished_result, resumable_directory
+from exlm.storage.run_directories import finished_result, resumable_directory
 from exlm.tasks.config import FinetuneConfig, TaskConfig
 from exlm.tasks.labels.label_types import LABEL_TYPES
 from exlm.tasks.labels.scores import score_predictions

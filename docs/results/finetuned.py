@@ -25,7 +25,7 @@ from typing import Any
 import torch
 
 from exlm.errors import InputError
-from exlm.storage.runs import lock
+from exlm.storage.run_directories import lock
 from exlm.tasks.config import FinetuneConfig, TaskConfig
 from exlm.tasks.finetune import finetune
 

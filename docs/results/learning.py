@@ -57,7 +57,7 @@ from exlm.pretrain.settings import ArchitectureConfig, DataConfig, EvaluateConfi
 from exlm.randomness import Purpose, random_bits, uniform
 from exlm.storage.files import read_log
 from exlm.storage.models import load_model
-from exlm.storage.runs import lock
+from exlm.storage.run_directories import lock
 from exlm.train.loop import LoopConfig
 from exlm.train.optim import OptimizerConfig
 

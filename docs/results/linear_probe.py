@@ -37,7 +37,7 @@ from exlm.tasks.rows.datasets import GLUE, load_labelled, resolve
 from exlm.tasks.rows.reading import TextReader, Tokens
 from exlm.tasks.rows.splits import RowSplit, random_split, split_rows
 from exlm.tasks.rows.table import TextTable
-from exlm.tasks.tables.finetuning import DEFAULT_LENGTH
+from exlm.tasks.tables.supervision import DEFAULT_LENGTH
 
 MOLECULES = (
     "bbbp",

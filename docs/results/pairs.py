@@ -40,7 +40,7 @@ from exlm.pretrain.run import pretrain
 from exlm.pretrain.settings import ArchitectureConfig, DataConfig, EvaluateConfig, PriorSchedule
 from exlm.storage.files import read_log
 from exlm.storage.models import load_model
-from exlm.storage.runs import lock
+from exlm.storage.run_directories import lock
 from exlm.train import devices
 from exlm.train.loop import LoopConfig
 from exlm.train.optim import OptimizerConfig

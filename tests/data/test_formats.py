@@ -17,13 +17,13 @@ import pyarrow.parquet as pq
 import pytest
 from rdkit import Chem
 
-from exlm.data import files, outputs
+from exlm.data import open_files, output_files
 from exlm.data.chemistry import molecule_problem, standardize
 from exlm.data.columns import choose_column
 from exlm.data.formats import DataFile, data_files
 from exlm.data.frames import read_file, read_frames
 from exlm.data.inputs import find_files, texts_and_problems
-from exlm.data.outputs import output_layout, output_path
+from exlm.data.output_files import output_layout, output_path
 from exlm.data.prepare import prepare
 from exlm.data.writing import with_columns, write_frame
 from exlm.errors import InputError
@@ -138,9 +138,9 @@ def test_a_structure_that_cannot_be_read_keeps_its_row_and_has_a_reason(tmp_path
 )
 def test_standard_input_has_lines_or_a_table(monkeypatch, content):
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(content.encode())))
-    files._standard_input.cache_clear()
+    open_files._standard_input.cache_clear()
     assert rows("-") == rows("-") == texts("-") == ["CCO", "CC"]
-    files._standard_input.cache_clear()
+    open_files._standard_input.cache_clear()
 
 
 @pytest.fixture
@@ -149,10 +149,10 @@ def give(monkeypatch):
 
     def give_bytes(content):
         monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(content)))
-        files._standard_input.cache_clear()
+        open_files._standard_input.cache_clear()
 
     yield give_bytes
-    files._standard_input.cache_clear()
+    open_files._standard_input.cache_clear()
 
 
 @pytest.mark.parametrize(
@@ -282,9 +282,9 @@ def test_lines_have_no_line_ends(tmp_path):
 
 def test_standard_input_is_an_input_on_the_command_line(monkeypatch, tmp_path):
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO("\n".join(SMILES).encode())))
-    files._standard_input.cache_clear()
+    open_files._standard_input.cache_clear()
     main(["prepare", "-", "--output", str(tmp_path / "out"), "--workers", "1", "--held_out", "0"])
-    files._standard_input.cache_clear()
+    open_files._standard_input.cache_clear()
     assert json.loads((tmp_path / "out/manifest.json").read_text())["counts"]["train_examples"] == 3
 
 
@@ -789,14 +789,14 @@ def test_jsonl_keeps_every_digit_and_type(tmp_path):
 
 
 def test_whole_numbers_stay_whole_where_a_part_lacks_the_column(tmp_path, monkeypatch):
-    monkeypatch.setattr(outputs, "FRAME_ROWS", 2)
+    monkeypatch.setattr(output_files, "FRAME_ROWS", 2)
     source = write(tmp_path / "a.jsonl", '{"x":9007199254740993}\n{"x":2}\n{"y":1}\n{"y":2}\n')
 
     def copy(rows, path):
         write_frame(rows.frame, path)
         return {}
 
-    outputs.write_by_frames(*data_files([source]), tmp_path / "b.jsonl", {}, copy)
+    output_files.write_by_frames(*data_files([source]), tmp_path / "b.jsonl", {}, copy)
     records = [json.loads(line) for line in (tmp_path / "b.jsonl").read_text().splitlines()]
     assert [record["x"] for record in records] == [9007199254740993, 2, None, None]
 

@@ -15,11 +15,11 @@ from exlm.data.chemistry import molecule_problem
 from exlm.data.tokenization import train_text_tokenizer
 from exlm.filling import graph_search
 from exlm.filling.fill import _select, fill
+from exlm.filling.filled_text import FilledText, Filling
 from exlm.filling.filler import fill_texts
 from exlm.filling.graph_search import Graph
 from exlm.filling.graphs import graphs_of_texts, load_for_filling, tokenize
 from exlm.filling.options import FillCommandOptions, FillOptions
-from exlm.filling.results import FilledText, Filling
 from exlm.filling.writers import OF_MOLECULES
 from exlm.model.configuration_exlm import ExLMConfig
 from exlm.model.downstream import ExLMForSequenceClassification

@@ -16,11 +16,11 @@ from exlm import ExLMConfig, ExLMForMaskedLM
 from exlm.data.tokenization import letter_tokenizer
 from exlm.filling import graph_search
 from exlm.filling.fill import with_template
+from exlm.filling.filled_text import FilledText, Filling, Molecule
 from exlm.filling.filler import Filler, fill_texts
 from exlm.filling.graphs import load_for_filling
 from exlm.filling.molecule_facts import judge
 from exlm.filling.options import FillCommandOptions, FillOptions, allowed_tokens
-from exlm.filling.results import FilledText, Filling, Molecule
 from exlm.filling.templates import molecule_template, protein_template
 from exlm.storage.models import save_model
 from exlm_command import main

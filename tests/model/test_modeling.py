@@ -28,7 +28,7 @@ from exlm.model.configuration_exlm import ArchitectureConfig
 from exlm.model.downstream import classification_loss
 from exlm.model.encoder import gather_positions
 from exlm.model.evaluation import evaluate_batch
-from exlm.model.expansion import expand_batch
+from exlm.model.expander import expand_batch
 from exlm.model.objectives import single_target_ctc
 from exlm.ops import alignment
 

@@ -2,9 +2,9 @@
 
 import csv
 
+from exlm.paper.find_runs import find_runs
 from exlm.paper.groups import group_runs
 from exlm.paper.report import report
-from exlm.paper.runs import find_runs
 
 
 def read_csv(path):

@@ -7,8 +7,8 @@ import pytest
 from exlm.model.objectives import CTC, OBJECTIVES, VanillaMLM
 from exlm.paper.analyze import Space
 from exlm.paper.display import Model
+from exlm.paper.find_runs import find_runs
 from exlm.paper.groups import group_runs
-from exlm.paper.runs import find_runs
 from tests.paper.fake_runs import efficiency, pretraining
 from tests.paper.reports import only_group, read_csv, report_table
 

@@ -14,9 +14,9 @@ from exlm.errors import InputError
 from exlm.model.evaluation import sum_names, summary
 from exlm.paper.display import CURVES, HELD_OUT
 from exlm.paper.figures import repeated_figures
+from exlm.paper.find_runs import find_runs
 from exlm.paper.page import TEMPLATES, Section, Table, write_report
 from exlm.paper.report import report
-from exlm.paper.runs import find_runs
 from exlm_command import main
 from tests.paper.fake_runs import editing, efficiency, finetuning, pretraining, write
 from tests.paper.reports import only_group, read_csv, report_table

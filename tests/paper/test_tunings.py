@@ -9,9 +9,9 @@ import pytest
 
 from exlm.paper.comparisons import weighted_sum
 from exlm.paper.display import Model
+from exlm.paper.find_runs import find_runs
 from exlm.paper.groups import Means
 from exlm.paper.report import report
-from exlm.paper.runs import find_runs
 from exlm.paper.tables import runs_table
 from tests.paper.fake_runs import editing, finetuning, pretraining, write
 from tests.paper.reports import only_group, read_csv, report_table

@@ -19,9 +19,9 @@ import pandas as pd
 from examples.public_tables import molecules
 
 from exlm.data.corpus import Corpus
+from exlm.data.examples import PrepareOptions, RowTokenizer
 from exlm.data.frames import read_file
 from exlm.data.inputs import InputRow, find_files, texts_and_problems
-from exlm.data.rows import PrepareOptions, RowTokenizer
 from exlm.errors import InputError
 from exlm.storage.models import load_model
 from exlm.storage.tokenizers import load_tokenizer

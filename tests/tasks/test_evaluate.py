@@ -15,7 +15,7 @@ from exlm.tasks.config import FinetuneConfig, TaskConfig
 from exlm.tasks.finetune import finetune
 from exlm.tasks.labels.scores import with_intervals
 from exlm.tasks.predict import evaluate, predict
-from exlm.tasks.printed_results import USUAL_METRICS
+from exlm.tasks.printing import USUAL_METRICS
 from tests.tasks.tiny_models import predicted
 from tests.tasks.tuned_models import COLUMNS, FAST
 

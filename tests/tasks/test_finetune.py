@@ -25,7 +25,7 @@ from exlm.storage.tokenizers import load_tokenizer
 from exlm.tasks.config import FinetuneConfig, TaskConfig
 from exlm.tasks.embed import embed
 from exlm.tasks.encoders.saved_task import SavedTask
-from exlm.tasks.encoders.supervised import ShuffledBatches, Supervision, train_best_epoch
+from exlm.tasks.encoders.training import ShuffledBatches, Supervision, train_best_epoch
 from exlm.tasks.finetune import finetune
 from exlm.tasks.labels.label_types import LABEL_TYPES
 from exlm.tasks.labels.scores import score_predictions

@@ -11,9 +11,9 @@ import pytest
 from exlm import InputError
 from exlm.errors import OutOfMemory
 from exlm.storage.manifest import write_manifest
-from exlm.storage.runs import PROGRESS
+from exlm.storage.run_directories import PROGRESS
 from exlm.tasks.config import FinetuneConfig, TaskConfig, grid_cells
-from exlm.tasks.encoders import supervised
+from exlm.tasks.encoders import training
 from exlm.tasks.finetune import finetune
 from exlm.tasks.grid import Grid
 from exlm.tasks.predict import predict
@@ -147,7 +147,7 @@ def test_an_interrupted_grid_goes_on(tmp_path, done):
 
 def test_an_unfinished_run_with_other_settings_is_not_thrown_away(tmp_path):
     def stop(place, hyper, seed):
-        (place / supervised.UNFINISHED / PROGRESS / "step").write_text("1")
+        (place / training.UNFINISHED / PROGRESS / "step").write_text("1")
         raise KeyboardInterrupt
 
     stopped = Training(accuracy)
@@ -353,7 +353,7 @@ def real(tmp_path):
 
 def test_a_real_grid_resumes_and_its_best_cell_predicts(real, tmp_path, monkeypatch):
     whole = real("whole")
-    original, calls = supervised.fit, []
+    original, calls = training.fit, []
 
     def interrupted(*args, **kwargs):
         calls.append(args)
@@ -361,7 +361,7 @@ def test_a_real_grid_resumes_and_its_best_cell_predicts(real, tmp_path, monkeypa
             raise KeyboardInterrupt
         return original(*args, **kwargs)
 
-    monkeypatch.setattr(supervised, "fit", interrupted)
+    monkeypatch.setattr(training, "fit", interrupted)
     with pytest.raises(KeyboardInterrupt):
         real("cut")
     again = real("cut")

@@ -22,7 +22,7 @@ from exlm.tasks.labels.scores import (
     score_predictions,
 )
 from exlm.tasks.questions.answers import ANSWER_METRICS
-from exlm.tasks.tables.scoring import LabelledPredictions
+from exlm.tasks.tables.labelled_predictions import LabelledPredictions
 
 NAN = np.nan
 

@@ -38,7 +38,7 @@ from exlm.tasks.questions.answers import (
     summarise_answers,
     vote,
 )
-from exlm.tasks.questions.finetuning import read_question_task
+from exlm.tasks.questions.question_task import read_question_task
 from exlm.tasks.questions.questions import (
     make_windows,
     read_questions,

@@ -24,8 +24,8 @@ from exlm.tasks.finetune import finetune
 from exlm.tasks.predict import evaluate, predict
 from exlm.tasks.rows.reading import TableTokens, first_tokens
 from exlm.tasks.rows.units import RESIDUE, WORD, read_unit_labels, spell_labels
-from exlm.tasks.tables.finetuning import read_table_task
-from exlm.tasks.tables.outputs import run_network
+from exlm.tasks.tables.network_outputs import run_network
+from exlm.tasks.tables.supervision import read_table_task
 from exlm.tasks.tables.unit_table import load_unit_table
 from tests.conftest import read_frame
 from tests.tables import make_table

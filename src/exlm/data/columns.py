@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterable, Sequence
 from typing import Any
 
 from exlm.data.chemistry import molecule_problem
-from exlm.data.files import STANDARD_INPUT, advice_on_name
+from exlm.data.open_files import STANDARD_INPUT, advice_on_name
 from exlm.errors import InputError
 
 # Usual names of columns, as regular expressions for names in lower case without spaces and marks.

@@ -4,8 +4,8 @@ import re
 from collections.abc import Iterator
 from itertools import groupby, islice
 
-from exlm.data.files import first_lines, text_lines
 from exlm.data.formats import DataFile, Record
+from exlm.data.open_files import first_lines, text_lines
 from exlm.errors import InputError
 
 LONGEST_SENTENCE = 100_000  # words

@@ -8,8 +8,8 @@ from itertools import chain, takewhile, zip_longest
 from typing import Any, NamedTuple
 
 from exlm.data.columns import check_different
-from exlm.data.files import LONGEST_LINE, first_lines, note_once, text_lines
 from exlm.data.formats import DataFile, Record
+from exlm.data.open_files import LONGEST_LINE, first_lines, note_once, text_lines
 from exlm.errors import InputError
 
 SEPARATORS = {",": "commas", ";": "semicolons", "\t": "tabs", "|": "bars"}

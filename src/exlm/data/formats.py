@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from exlm.data.columns import ALL_TEXT_NAMES, listed, text_columns
-from exlm.data.files import (
+from exlm.data.open_files import (
     COMPRESSIONS,
     STANDARD_INPUT,
     advice_on_name,

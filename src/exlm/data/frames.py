@@ -12,8 +12,8 @@ import pyarrow.parquet as pq
 
 from exlm.data.columns import check_different, listed
 from exlm.data.delimited import find_layout
-from exlm.data.files import note_once, path_of, read_errors
 from exlm.data.formats import DataFile, Record, data_files
+from exlm.data.open_files import note_once, path_of, read_errors
 from exlm.data.records import READERS
 from exlm.errors import InputError
 

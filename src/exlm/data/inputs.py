@@ -7,9 +7,9 @@ from typing import Any, NamedTuple
 import pandas as pd
 
 from exlm.data.columns import choose_column, clean_text
-from exlm.data.files import is_standard_input
 from exlm.data.formats import READABLE, DataFile, check_lines, data_files, format_of, is_hub_name
 from exlm.data.frames import read_frames
+from exlm.data.open_files import is_standard_input
 from exlm.data.writing import cell_text
 from exlm.errors import InputError
 from exlm.storage.manifest import MANIFEST, has_checksums

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator
 import numpy as np
 
 from exlm.data.corpus import CORPUS_PARTS, EXAMPLE
-from exlm.data.rows import InvalidRow, TokenizedChunk
+from exlm.data.examples import InvalidRow, TokenizedChunk
 
 NOTHING = np.empty(0, np.uint32)
 

@@ -19,18 +19,18 @@ from transformers import PreTrainedTokenizerFast
 from exlm import __version__
 from exlm.data.chemistry import SAMPLE_SIZE, are_molecules
 from exlm.data.corpus import CORPUS_PARTS, FORMAT_VERSION, SPECIALS, CorpusWriter, describe
-from exlm.data.formats import DataFile
-from exlm.data.inputs import Chunk, chunks_of_rows, find_files
-from exlm.data.packing import pack
-from exlm.data.problems import OnInvalid
-from exlm.data.processes import map_chunks
-from exlm.data.rows import (
+from exlm.data.examples import (
     InvalidRow,
     PrepareOptions,
     RowTokenizer,
     TokenizedChunk,
     count_tokens,
 )
+from exlm.data.formats import DataFile
+from exlm.data.inputs import Chunk, chunks_of_rows, find_files
+from exlm.data.packing import pack
+from exlm.data.problems import OnInvalid
+from exlm.data.processes import map_chunks
 from exlm.data.tokenization import (
     ALPHABETS,
     SMILES_PATTERN,

@@ -33,7 +33,7 @@ def map_chunks(
         yield function(first_chunk)
     context = multiprocessing.get_context("forkserver")
     # imported once, shared by all workers
-    context.set_forkserver_preload(["exlm.data.rows"])
+    context.set_forkserver_preload(["exlm.data.examples"])
     pending: deque[Future[Result]] = deque()
     # The executor starts a process when it has work.
     with ProcessPoolExecutor(workers, context, _prepare_worker) as executor:

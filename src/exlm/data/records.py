@@ -13,8 +13,8 @@ from rdkit import Chem, rdBase
 from exlm.data.columns import BEST_TEXT_NAMES, check_different, listed, text_columns
 from exlm.data.conll import read_conll
 from exlm.data.delimited import read_delimited, records_of
-from exlm.data.files import LARGEST_FILE, check_length, note_once, path_of, text_lines
 from exlm.data.formats import HUB_NAME, DataFile, Record
+from exlm.data.open_files import LARGEST_FILE, check_length, note_once, path_of, text_lines
 from exlm.errors import InputError, first_line, import_optional
 
 HALF_CHARACTER = re.compile("[\ud800-\udfff]")  # one of two surrogates: JSON may have it

@@ -15,10 +15,10 @@ from transformers import PreTrainedTokenizerFast
 from exlm.data.chemistry import molecule_problem
 from exlm.data.drawing import TINTS, draw_molecule
 from exlm.errors import InputError, check_at_least, import_optional, note
+from exlm.filling.filled_text import FilledText, Filling
 from exlm.filling.filler import TOP_TOKENS, Filler
 from exlm.filling.graphs import fills_molecules, graphs_of_texts, load_for_filling, tokenize
 from exlm.filling.options import FillOptions
-from exlm.filling.results import FilledText, Filling
 from exlm.model.masked_lm import ExLMForMaskedLM
 from exlm.storage.files import check_suffix, render, replacing
 from exlm.tasks.predict import explain_prediction, is_finetuned

@@ -1,4 +1,4 @@
-"""`exlm fill`, from the command to its output (the dataclasses are in `results.py`):
+"""`exlm fill`, from the command to its output (the dataclasses are in `filled_text.py`):
 
 1. `_read_texts` makes a `FilledText`, still without fillings, of each text or row.
 2. `with_template` finds its sites, if it has some, and so its texts with masks (`templates.py`; of
@@ -23,11 +23,11 @@ from exlm.data.frames import read_file
 from exlm.data.tokenization import alphabet_name
 from exlm.data.writing import cell_text
 from exlm.errors import InputError, note
+from exlm.filling.filled_text import FilledText, Filling
 from exlm.filling.filler import Filler
 from exlm.filling.graphs import MASKS, fills_molecules, load_for_filling
 from exlm.filling.molecule_facts import judge
 from exlm.filling.options import FillCommandOptions
-from exlm.filling.results import FilledText, Filling
 from exlm.filling.templates import molecule_template, protein_template
 from exlm.filling.writers import FOR_MOLECULES, WRITERS
 from exlm.storage.files import check_suffix, render, replacing

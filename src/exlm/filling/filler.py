@@ -13,10 +13,10 @@ from transformers import PreTrainedTokenizerFast
 
 from exlm.data.drawing import Segment
 from exlm.filling import graph_search
+from exlm.filling.filled_text import FilledText, Filling, most_probable_first
 from exlm.filling.graph_search import Graph
 from exlm.filling.graphs import MaskedText, graphs_of_texts, tokenize
 from exlm.filling.options import TOKENS_PER_BATCH, FillOptions, allowed_tokens
-from exlm.filling.results import FilledText, Filling, most_probable_first
 from exlm.filling.templates import Template
 from exlm.filling.text_search import Beginning, TextSearch
 from exlm.model.masked_lm import ExLMForMaskedLM

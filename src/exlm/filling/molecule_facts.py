@@ -7,8 +7,8 @@ from rdkit import Chem, rdBase
 from rdkit.Chem import QED
 
 from exlm.data.chemistry import molecule_problem, similarity, standardize
+from exlm.filling.filled_text import FilledText, Molecule
 from exlm.filling.molecule_sites import SITES
-from exlm.filling.results import FilledText, Molecule
 from exlm.filling.templates import Template
 
 MOST_MATCHES = 1000  # ways to find what stays in a molecule

@@ -16,9 +16,9 @@ from transformers import PreTrainedTokenizerFast
 
 from exlm.data.columns import check_columns, choose_column
 from exlm.data.decimals import doubtful_points
-from exlm.data.files import is_standard_input
 from exlm.data.frames import read_file
-from exlm.data.outputs import output_layout, output_path
+from exlm.data.open_files import is_standard_input
+from exlm.data.output_files import output_layout, output_path
 from exlm.data.tokenization import alphabet_name
 from exlm.data.writing import with_columns, write_frame
 from exlm.errors import InputError

@@ -13,7 +13,7 @@ from rdkit.Chem import rdDepictor
 from exlm.data.drawing import colour_atoms, draw_grid, draw_molecule
 from exlm.data.writing import write_frame
 from exlm.errors import InputError
-from exlm.filling.results import FilledText, Filling, Molecule
+from exlm.filling.filled_text import FilledText, Filling, Molecule
 from exlm.storage.files import render
 
 MOST_DRAWINGS = 300  # on a page or in a picture

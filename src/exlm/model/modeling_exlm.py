@@ -12,7 +12,7 @@ from transformers.utils import can_return_tuple
 from exlm.errors import InputError
 from exlm.model.configuration_exlm import ExLMConfig
 from exlm.model.encoder import ExLMLayer, Layout, Tables, arrange, gather_positions
-from exlm.model.expansion import expand_batch
+from exlm.model.expander import expand_batch
 from exlm.ops.dropout import Dropout
 from exlm.ops.expansion import EncoderInput, Lattice, unexpanded_input, without_copies
 from exlm.ops.rotary import rotary_tables

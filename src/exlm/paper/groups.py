@@ -14,8 +14,8 @@ import pandas as pd
 from exlm.paper.analyze import Space
 from exlm.paper.cost import StepCost
 from exlm.paper.display import HELD_OUT, METHODS, MLMS, Model
+from exlm.paper.find_runs import Runs
 from exlm.paper.pretrainings import USUAL_VALUES, Numbers, Pretraining
-from exlm.paper.runs import Runs
 from exlm.paper.task_trainings import TaskTraining
 from exlm.tasks.rows.datasets import GLUE, MOLECULENET
 

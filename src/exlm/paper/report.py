@@ -14,13 +14,13 @@ from pathlib import Path
 from typing import Any
 
 from exlm.errors import InputError
-from exlm.paper import commands, tables
+from exlm.paper import missing_runs, tables
 from exlm.paper.comparisons import claims_table, worth_table
 from exlm.paper.display import MAIN_TABLES, wording
 from exlm.paper.figures import cost_curves, entropy_bars, repeated_figures, sweep_curves
+from exlm.paper.find_runs import DAMAGED, Runs, find_runs
 from exlm.paper.groups import RunGroup, group_runs
 from exlm.paper.page import Drawing, Section, Table, write_report
-from exlm.paper.runs import DAMAGED, Runs, find_runs
 from exlm.paper.task_trainings import TaskTraining
 
 
@@ -71,8 +71,10 @@ def _sections(runs: Runs, groups: Sequence[RunGroup]) -> list[Section]:
         _experiment_section("ablations", groups),
         _experiment_section("sweep", groups, sweep_curves),
         _experiment_section("entropy", groups, entropy_bars),
-        _section("cases", _cases(groups), commands.EXPLORE),
-        _section("cost", [tables.cost_table(runs.costs)], commands.analyze("efficiency", groups)),
+        _section("cases", _cases(groups), missing_runs.EXPLORE),
+        _section(
+            "cost", [tables.cost_table(runs.costs)], missing_runs.analyze("efficiency", groups)
+        ),
     ]
 
 
@@ -114,20 +116,20 @@ def _experiment_section(
         if table.rows:
             figures = draw(group) if draw else []
             blocks += [*figures[:1], table, *figures[1:]]
-            missing += commands.for_missing_models(name, group)
-    return _section(name, blocks, commands.analyze(name, groups), missing)
+            missing += missing_runs.for_missing_models(name, group)
+    return _section(name, blocks, missing_runs.analyze(name, groups), missing)
 
 
 def _main_section(name: str, groups: Sequence[RunGroup], runs: Runs) -> Section:
     """A main table, of the groups fine-tuned on one of its tasks and baselines on their data."""
-    tasks = commands.main_table_tasks(name)
+    tasks = missing_runs.main_table_tasks(name)
     groups = [group for group in groups if set(tasks) & set(group.tasks)]
-    start = f"exlm pretrain {MAIN_TABLES[name]['pretrain']}\n{commands.finetune(name, tasks)}"
+    start = f"exlm pretrain {MAIN_TABLES[name]['pretrain']}\n{missing_runs.finetune(name, tasks)}"
     rows_of_groups = _data_and_rows(run for group in groups for run in group.finetunings)
     of_tasks = [run for run in runs.baselines if run.task in tasks]
     baselines = [run for run in of_tasks if rows_of_groups & _data_and_rows([run])]
     blocks = [tables.main_table(name, groups, baselines)] if groups else []
-    missing = [entry for group in groups for entry in commands.for_missing_tasks(name, group)]
+    missing = [entry for group in groups for entry in missing_runs.for_missing_tasks(name, group)]
     return _section(name, blocks, start, missing)
 
 

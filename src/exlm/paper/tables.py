@@ -23,10 +23,10 @@ from exlm.paper.display import (
     title,
     wording,
 )
+from exlm.paper.find_runs import Runs
 from exlm.paper.groups import Means, RunGroup, spread
 from exlm.paper.page import SPREAD, Table
 from exlm.paper.pretrainings import Pretraining
-from exlm.paper.runs import Runs
 from exlm.paper.task_trainings import TaskTraining
 
 

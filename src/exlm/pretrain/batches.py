@@ -10,7 +10,7 @@ from exlm.data.batching import MaskedBatches, share_bounds
 from exlm.data.corpus import CORPUS_PARTS, SPECIALS, Corpus, corpus_name
 from exlm.errors import InputError
 from exlm.model.configuration_exlm import ExLMConfig
-from exlm.model.expansion import expand_batch
+from exlm.model.expander import expand_batch
 from exlm.ops.transition import PriorStrength
 from exlm.pretrain.settings import ArchitectureConfig, DataConfig, Recipe
 

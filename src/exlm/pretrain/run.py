@@ -31,7 +31,7 @@ from exlm.storage.files import (
 )
 from exlm.storage.manifest import damage, finish_run
 from exlm.storage.models import save_model, weight_files
-from exlm.storage.runs import finished_result, lock, machine
+from exlm.storage.run_directories import finished_result, lock, machine
 from exlm.storage.tokenizers import load_tokenizer
 from exlm.train import checkpoint, devices, distributed
 from exlm.train.checkpoint import Checkpoints

@@ -8,11 +8,11 @@ from typing import Any
 
 import numpy as np
 
-from exlm.data.files import plain_stem
+from exlm.data.open_files import plain_stem
 from exlm.data.spelling import Spelling, spelling_of
 from exlm.errors import InputError
 from exlm.tasks.baselines import BASELINES
-from exlm.tasks.baselines.inputs import check_texts, protein_letters
+from exlm.tasks.baselines.fit_inputs import check_texts, protein_letters
 from exlm.tasks.baselines.programs import environment
 from exlm.tasks.baselines.saved import SavedBaseline
 from exlm.tasks.config import TaskConfig
@@ -23,7 +23,7 @@ from exlm.tasks.results import GridResults, SeedResult
 from exlm.tasks.rows.datasets import load_labelled, resolve
 from exlm.tasks.rows.hashes import split_hash
 from exlm.tasks.rows.splits import RowSplit
-from exlm.tasks.tables.seed_results import write_results
+from exlm.tasks.tables.seed_directory import write_results
 from exlm.tasks.tables.table_config import infer_settings
 from exlm.tasks.tables.table_task import TableTask, make_table_task
 from exlm.tasks.task import TABLE_KIND, find_task_kind

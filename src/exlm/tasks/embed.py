@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from transformers import PreTrainedTokenizerFast
 
-from exlm.data import frames, outputs, writing
+from exlm.data import frames, output_files, writing
 from exlm.data.chemistry import Standardize
 from exlm.data.delimited import TableLayout
 from exlm.errors import note
@@ -55,10 +55,10 @@ def embed(
         options: the settings of `ReadOptions`."""
     read_options = ReadOptions(**options)
     suffixes = (".parquet", ".csv", ".npy")
-    target = outputs.output_path(model, input, output, "embeddings.parquet", suffixes)
+    target = output_files.output_path(model, input, output, "embeddings.parquet", suffixes)
     network, tokenizer = load_model(model, ExLMModel, layers)
     devices.place_model(network, read_options.device)
-    first_rows = next(frames.read_frames(read_options.file(input), outputs.FRAME_ROWS))
+    first_rows = next(frames.read_frames(read_options.file(input), output_files.FRAME_ROWS))
     model_texts = read_model_texts(network.config)
     _note_pairs(first_rows, pair_column, model_texts)
     text_column = read_options.text_column or model_texts.text_column_in(first_rows.frame, input)
@@ -66,7 +66,7 @@ def embed(
     reader = reader_for(first, tokenizer, max_length, model_texts, standardize, read_options)
     if reader.molecules and reader.standardize == "none":
         note_spelling(first.texts, input)
-    layout = outputs.output_layout(input, read_options.header, target)
+    layout = output_files.output_layout(input, read_options.header, target)
 
     def write(rows: frames.FileRows, path: Path) -> dict[str, int]:
         table = unlabelled_table(rows, input, first.text_column, pair_column)
@@ -85,9 +85,9 @@ def embed(
         "weights": weight_hash(model),
         "may_cut": not reader.molecules,  # earlier versions had no such column
     }
-    counts = outputs.write_by_frames(read_options.file(input), target, settings, write)
+    counts = output_files.write_by_frames(read_options.file(input), target, settings, write)
     print(
-        f"{outputs.describe_counts(counts)}: {target}; "
+        f"{output_files.describe_counts(counts)}: {target}; "
         f"texts of column {first.text_column!r} (--text_column names another)"
     )
     return target

@@ -24,16 +24,16 @@ from exlm.storage.files import (
     write_yaml,
 )
 from exlm.storage.manifest import MANIFEST, finish_run, forget_removed
-from exlm.storage.runs import (
+from exlm.storage.run_directories import (
     finished_result,
     lock,
     machine,
     refuse_other_training,
     resumable_directory,
 )
-from exlm.tasks.encoders.supervised import UNFINISHED
+from exlm.tasks.encoders.training import UNFINISHED
 from exlm.tasks.labels.scores import find_metric, goodness
-from exlm.tasks.printed_results import describe_results, print_task
+from exlm.tasks.printing import describe_results, print_task
 from exlm.tasks.results import (
     IDENTITY,
     GridResults,

@@ -9,7 +9,7 @@ import pandas as pd
 from exlm.data.columns import listed
 from exlm.data.delimited import TableLayout
 from exlm.data.frames import FileRows
-from exlm.data.outputs import describe_counts, output_layout, output_path, write_by_frames
+from exlm.data.output_files import describe_counts, output_layout, output_path, write_by_frames
 from exlm.data.writing import write_frame
 from exlm.errors import InputError, note
 from exlm.storage.files import GRID_RESULTS, read_or_empty, write_json
@@ -17,12 +17,12 @@ from exlm.storage.models import weight_hash
 from exlm.tasks.baselines.saved import SavedBaseline
 from exlm.tasks.encoders.loading import SeedModel, load_saved_task
 from exlm.tasks.labels.scores import with_intervals
-from exlm.tasks.printed_results import print_report
+from exlm.tasks.printing import print_report
 from exlm.tasks.results import is_baseline, seed_directories
 from exlm.tasks.rows.table import UNUSABLE
 from exlm.tasks.tables.ensemble import Encoders
 from exlm.tasks.tables.predictions import Predictions, PredictOptions
-from exlm.tasks.tables.predictor import TablePredictor, open_table
+from exlm.tasks.tables.table_predictor import TablePredictor, open_table
 from exlm.tasks.task import TABLE_KIND, find_task_kind, open_table_with
 
 

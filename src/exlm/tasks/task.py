@@ -21,13 +21,13 @@ from exlm.tasks.baselines.saved import Baselines
 from exlm.tasks.config import TaskConfig
 from exlm.tasks.encoders.loading import EncoderSource, SeedModel
 from exlm.tasks.labels.label_types import LABEL_TYPES
-from exlm.tasks.questions.answering import answer_file
-from exlm.tasks.questions.finetuning import read_question_task
+from exlm.tasks.questions.answer_file import answer_file
+from exlm.tasks.questions.question_task import read_question_task
 from exlm.tasks.results import SeedResult, is_baseline
 from exlm.tasks.tables.ensemble import Encoders
-from exlm.tasks.tables.finetuning import read_table_task
 from exlm.tasks.tables.predictions import Predictions, PredictOptions
-from exlm.tasks.tables.predictor import TablePredictor, open_table
+from exlm.tasks.tables.supervision import read_table_task
+from exlm.tasks.tables.table_predictor import TablePredictor, open_table
 
 
 class Task(Protocol):

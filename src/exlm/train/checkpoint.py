@@ -21,7 +21,7 @@ from torch import Tensor, nn
 from exlm.errors import InputError
 from exlm.storage.files import sync, write_text
 from exlm.storage.manifest import damage, new_directory, write_manifest
-from exlm.storage.runs import refuse_other_settings
+from exlm.storage.run_directories import refuse_other_settings
 from exlm.train import distributed
 
 PREFIX = "checkpoint-"

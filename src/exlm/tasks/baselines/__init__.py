@@ -1,8 +1,8 @@
 """Simple and well-known models on the same data, splits, seeds and metrics as ours.
 
-A baseline is a function from `FitInputs` (`inputs.py`) to predictions, which BASELINES describes
-and gives a name. Models of scikit-learn (`estimators.py`) learn in this process. A program
-(`programs.py`) runs in a Python environment of its own."""
+A baseline is a function from `FitInputs` (`fit_inputs.py`) to predictions, which BASELINES
+describes and gives a name. Models of scikit-learn (`estimators.py`) learn in this process. A
+program (`programs.py`) runs in a Python environment of its own."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -12,7 +12,7 @@ import numpy as np
 
 from exlm.data.chemistry import BITS, RADIUS
 from exlm.tasks.baselines import estimators, programs
-from exlm.tasks.baselines.inputs import FitInputs
+from exlm.tasks.baselines.fit_inputs import FitInputs
 
 
 @dataclass(frozen=True)

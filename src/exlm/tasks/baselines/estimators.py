@@ -15,7 +15,7 @@ from sklearn.linear_model import LogisticRegression, Ridge
 
 from exlm.data.chemistry import fingerprints
 from exlm.errors import InputError
-from exlm.tasks.baselines.inputs import FitInputs, protein_letters
+from exlm.tasks.baselines.fit_inputs import FitInputs, protein_letters
 
 Features: TypeAlias = np.ndarray | sparse.csr_matrix  # [rows, features]
 

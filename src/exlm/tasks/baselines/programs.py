@@ -11,8 +11,8 @@ import numpy as np
 import pandas as pd
 
 from exlm.errors import InputError, Interrupted, TrainingStopped
-from exlm.storage.runs import lock
-from exlm.tasks.baselines.inputs import FitInputs
+from exlm.storage.run_directories import lock
+from exlm.tasks.baselines.fit_inputs import FitInputs
 from exlm.train.loop import on_signals
 
 CHEMPROP_PACKAGES = ("chemprop==2.2.4", "torch==2.13.0", "rdkit==2026.9.1")

@@ -16,14 +16,14 @@ from exlm.data.spelling import Spelling
 from exlm.errors import InputError
 from exlm.storage.files import read_or_empty, write_json
 from exlm.tasks.baselines import BASELINES
-from exlm.tasks.baselines.inputs import FitInputs, check_texts, protein_letters
+from exlm.tasks.baselines.fit_inputs import FitInputs, check_texts, protein_letters
 from exlm.tasks.encoders.saved_task import SavedTask
 from exlm.tasks.labels.scores import goodness
 from exlm.tasks.results import BASELINE_FILE
 from exlm.tasks.rows.reading import TableTokens
 from exlm.tasks.rows.table import TextTable
 from exlm.tasks.tables.ensemble import Ensemble
-from exlm.tasks.tables.scoring import LabelledPredictions
+from exlm.tasks.tables.labelled_predictions import LabelledPredictions
 
 ARRAYS = {"labels": float, "train": int, "valid": int}
 

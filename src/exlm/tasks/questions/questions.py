@@ -12,13 +12,13 @@ from torch import Tensor
 from transformers import BatchEncoding, PreTrainedTokenizerFast
 
 from exlm.data.columns import check_columns
-from exlm.data.files import plain_suffix, read_json
 from exlm.data.frames import read_file
+from exlm.data.open_files import plain_suffix, read_json
 from exlm.data.tokenization import ends_with_marks
 from exlm.errors import InputError
 from exlm.tasks.encoders.inference import Tokens, pad
 from exlm.tasks.encoders.saved_task import SavedTask
-from exlm.tasks.encoders.supervised import ShuffledBatches
+from exlm.tasks.encoders.training import ShuffledBatches
 
 COLUMNS = ["id", "question", "context", "answers", "remark", "problem"]
 NOT_UNDERSTOOD = "no answers that are understood; write them as in SQuAD 2.0, or in a column answer"

@@ -12,9 +12,9 @@ from typing import Any
 import yaml
 
 from exlm.data.columns import listed
-from exlm.data.files import path_of, plain_stem, plain_suffix
 from exlm.data.formats import data_files
 from exlm.data.frames import FileRows, read_whole
+from exlm.data.open_files import path_of, plain_stem, plain_suffix
 from exlm.errors import InputError
 from exlm.storage.files import sha256
 from exlm.tasks.config import FinetuneConfig, TaskConfig

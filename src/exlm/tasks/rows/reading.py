@@ -19,8 +19,8 @@ from exlm.data.chemistry import (
     molecule_problem,
     standardize,
 )
-from exlm.data.files import note_once
 from exlm.data.formats import DataFile, data_files
+from exlm.data.open_files import note_once
 from exlm.data.problems import (
     TOO_LONG,
     UNKNOWN,

@@ -16,7 +16,7 @@ from rdkit.Chem.Scaffolds import MurckoScaffold
 
 from exlm.data.chemistry import LONGEST_SMILES
 from exlm.data.columns import MISSING_TEXTS, check_columns, listed
-from exlm.data.files import read_json
+from exlm.data.open_files import read_json
 from exlm.errors import InputError
 from exlm.randomness import Purpose, random_bits
 from exlm.tasks.config import TaskConfig

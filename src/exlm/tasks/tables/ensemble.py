@@ -11,7 +11,7 @@ from transformers import PreTrainedTokenizerFast
 from exlm.tasks.encoders.loading import SeedModel
 from exlm.tasks.rows.reading import TableTokens, TextReader
 from exlm.tasks.rows.table import TextTable
-from exlm.tasks.tables.outputs import make_predictions, run_network
+from exlm.tasks.tables.network_outputs import make_predictions, run_network
 from exlm.tasks.tables.predictions import PredictOptions
 
 

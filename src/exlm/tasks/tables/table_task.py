@@ -12,7 +12,7 @@ import pandas as pd
 
 from exlm.data.columns import listed
 from exlm.data.delimited import TableLayout
-from exlm.data.outputs import describe_counts, output_layout
+from exlm.data.output_files import describe_counts, output_layout
 from exlm.errors import InputError, note
 from exlm.tasks.encoders.saved_task import SavedTask
 from exlm.tasks.labels.scores import metric_names, score_predictions

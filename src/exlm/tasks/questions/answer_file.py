@@ -4,8 +4,8 @@ from collections.abc import Sequence
 
 import pandas as pd
 
-from exlm.data.files import plain_suffix
 from exlm.data.frames import read_file
+from exlm.data.open_files import plain_suffix
 from exlm.errors import InputError
 from exlm.tasks.encoders.loading import SeedModel
 from exlm.tasks.labels.column_labels import note_unscored

@@ -14,8 +14,8 @@ from exlm.tasks.results import SeedResult
 from exlm.tasks.rows.hashes import rows_hash, split_hash
 from exlm.tasks.rows.splits import RowSplit, part_of_rows
 from exlm.tasks.rows.table import TextTable
+from exlm.tasks.tables.labelled_predictions import LabelledPredictions
 from exlm.tasks.tables.prediction_columns import prediction_columns
-from exlm.tasks.tables.scoring import LabelledPredictions
 from exlm.tasks.tables.table_task import TableTask
 
 

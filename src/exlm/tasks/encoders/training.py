@@ -18,7 +18,7 @@ from exlm.errors import advising
 from exlm.randomness import Purpose, random_bits
 from exlm.storage import models
 from exlm.storage.files import replacing, sync
-from exlm.storage.runs import PROGRESS
+from exlm.storage.run_directories import PROGRESS
 from exlm.tasks.config import FinetuneConfig
 from exlm.tasks.encoders.loading import EncoderSource
 from exlm.tasks.encoders.saved_task import SavedTask

@@ -14,9 +14,9 @@ import pyarrow.parquet as pq
 
 from exlm.data.decimals import sure_marks
 from exlm.data.delimited import AS_PROGRAMS_WRITE, TableLayout, find_layout
-from exlm.data.files import is_standard_input, path_of, read_errors
 from exlm.data.formats import DataFile, data_files, format_of
 from exlm.data.frames import FileRows, find_columns, read_frames
+from exlm.data.open_files import is_standard_input, path_of, read_errors
 from exlm.data.writing import cell_text
 from exlm.errors import InputError, import_optional, note
 from exlm.storage.files import (
@@ -28,7 +28,7 @@ from exlm.storage.files import (
     to_json_types,
     write_json,
 )
-from exlm.storage.runs import resumable_directory
+from exlm.storage.run_directories import resumable_directory
 
 FRAME_ROWS = 10_000  # the most rows of a frame
 

@@ -16,22 +16,22 @@ from exlm.tasks.config import FinetuneConfig, TaskConfig
 from exlm.tasks.encoders.inference import model_inputs, pad
 from exlm.tasks.encoders.loading import EncoderSource, load_config
 from exlm.tasks.encoders.saved_task import SavedTask, read_model_texts
-from exlm.tasks.encoders.supervised import ShuffledBatches, Supervision, train_with_seed
+from exlm.tasks.encoders.training import ShuffledBatches, Supervision, train_with_seed
 from exlm.tasks.labels.label_types import LABEL_TYPES, LabelType
 from exlm.tasks.results import SeedResult
 from exlm.tasks.rows.datasets import load_labelled
 from exlm.tasks.rows.reading import TableTokens, TextReader, note_spelling
 from exlm.tasks.rows.splits import RowSplit
 from exlm.tasks.tables.certainty import errors_to_keep, fit_temperature
-from exlm.tasks.tables.outputs import (
+from exlm.tasks.tables.labelled_predictions import LabelledPredictions
+from exlm.tasks.tables.network_outputs import (
     make_predictions,
     make_targets,
     make_token_targets,
     padding_side,
     run_network,
 )
-from exlm.tasks.tables.scoring import LabelledPredictions
-from exlm.tasks.tables.seed_results import write_results
+from exlm.tasks.tables.seed_directory import write_results
 from exlm.tasks.tables.table_config import infer_settings
 from exlm.tasks.tables.table_task import TableTask, deviations, make_table_task
 from exlm.tasks.tables.unit_table import load_unit_table

@@ -16,7 +16,7 @@ from exlm.errors import InputError
 from exlm.tasks.config import FinetuneConfig, TaskConfig
 from exlm.tasks.encoders.loading import EncoderSource
 from exlm.tasks.encoders.saved_task import SavedTask
-from exlm.tasks.encoders.supervised import Supervision, train_with_seed
+from exlm.tasks.encoders.training import Supervision, train_with_seed
 from exlm.tasks.labels.scores import RowScorer, quick_interval
 from exlm.tasks.questions.answers import answer, make_scorer, span_training_loss, vote
 from exlm.tasks.questions.questions import QuestionFile, read_windows, window_batches

@@ -18,7 +18,7 @@ from exlm.data.frames import (
     read_file,
     read_frames,
 )
-from exlm.data.outputs import FRAME_ROWS, output_path
+from exlm.data.output_files import FRAME_ROWS, output_path
 from exlm.data.spelling import Spelling, spelling_of
 from exlm.errors import InputError, note
 from exlm.storage.files import RUN_RESULT, read_or_empty
@@ -30,6 +30,7 @@ from exlm.tasks.rows.table import TextTable, unlabelled_table
 from exlm.tasks.tables.certainty import conformal_margins
 from exlm.tasks.tables.ensemble import Ensemble, predict_tokens
 from exlm.tasks.tables.explain import explain, write_page
+from exlm.tasks.tables.labelled_predictions import LabelledPredictions, read_true_labels
 from exlm.tasks.tables.prediction_columns import (
     bound_columns,
     prediction_columns,
@@ -42,7 +43,6 @@ from exlm.tasks.tables.predictions import (
     PredictOptions,
     with_predictions,
 )
-from exlm.tasks.tables.scoring import LabelledPredictions, read_true_labels
 from exlm.tasks.tables.training_texts import (
     TrainingTexts,
     distance_to_training,
