@@ -28,7 +28,7 @@ from exlm.data.prepare import prepare
 from exlm.data.writing import with_columns, write_frame
 from exlm.errors import InputError
 from exlm.tasks.config import TaskConfig
-from exlm.tasks.encoders.saved_task import ModelTexts
+from exlm.tasks.encoders.saved_task import TextSettings
 from exlm.tasks.rows.datasets import read_files
 from exlm_command import main
 from tests.conftest import read_frame
@@ -215,7 +215,7 @@ def test_a_table_on_standard_input_is_known_by_the_column_that_one_names(give):
     give(b"what was said,y\ngood,1\n")
     for read in (
         lambda: texts("-", text_column="what was said"),
-        lambda: ModelTexts(text_column="What was said").text_column_in(["text"], "-"),
+        lambda: TextSettings(text_column="What was said").text_column_in(["text"], "-"),
         lambda: rows("-", text_column="what was said"),
         lambda: rows("-", header=False),
     ):

@@ -15,7 +15,12 @@ from exlm.errors import Diverged, TrainingStopped
 from exlm.storage.models import weight_hash
 from exlm.tasks.config import FinetuneConfig, TaskConfig
 from exlm.tasks.encoders.loading import EncoderSource
-from exlm.tasks.encoders.saved_task import ModelTexts, SavedTask, read_model_texts, read_saved_task
+from exlm.tasks.encoders.saved_task import (
+    TextSettings,
+    SavedTask,
+    read_text_settings,
+    read_saved_task,
+)
 from exlm.tasks.finetune import finetune
 from exlm.tasks.rows.datasets import load_labelled
 from exlm.tasks.rows.splits import FRACTIONS, random_split
@@ -144,7 +149,7 @@ def test_a_fine_tuned_model_gets_a_new_head(bert, files):
 
 def test_a_string_called_task_is_no_task_of_this_library():
     config = BertConfig(task="text-classification")
-    assert read_saved_task(config) is None and read_model_texts(config) == ModelTexts()
+    assert read_saved_task(config) is None and read_text_settings(config) == TextSettings()
 
 
 def test_weights_that_do_not_fit_the_configuration_are_refused(tmp_path):

@@ -21,7 +21,7 @@ from exlm.storage.manifest import new_directory
 from exlm.storage.models import check_model, load_model, longest_text
 from exlm.storage.tokenizers import save_tokenizer
 from exlm.tasks.encoders.loading import load_config
-from exlm.tasks.encoders.saved_task import read_model_texts
+from exlm.tasks.encoders.saved_task import read_text_settings
 
 # what a model of each class gives
 OUTPUTS: dict[type[PreTrainedModel], list[str]] = {
@@ -81,7 +81,7 @@ def export(model: str, output: str, format: Literal["onnx"] = "onnx") -> Path:
         f"{output}: model.onnx with {outputs}, config.json, and tokenizer.json, which cuts what is "
         f"longer than {longest_text(tokenizer)} tokens"
     )
-    standardize = read_model_texts(config).standardize
+    standardize = read_text_settings(config).standardize
     if standardize != "none":
         note(f"the model was trained with standardize {standardize}; write molecules so, too")
     return Path(output) / "model.onnx"

@@ -17,7 +17,7 @@ from exlm.errors import InputError
 from exlm.model.modeling_exlm import ExLMModel, Pooling
 from exlm.storage.models import check_model, load_model, weight_hash
 from exlm.tasks.embed import embeddings
-from exlm.tasks.encoders.saved_task import read_model_texts
+from exlm.tasks.encoders.saved_task import read_text_settings
 from exlm.tasks.rows.reading import ReadOptions, note_spelling, reader_for
 from exlm.tasks.rows.table import unlabelled_table
 from exlm.train import devices
@@ -99,7 +99,7 @@ class Embedder(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator)
             table,
             tokenizer,
             self.max_length,
-            read_model_texts(network.config),
+            read_text_settings(network.config),
             self.standardize,
             ReadOptions(molecules=self.molecules),
         )

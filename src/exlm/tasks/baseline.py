@@ -16,7 +16,7 @@ from exlm.tasks.baselines.fit_inputs import check_texts, protein_letters
 from exlm.tasks.baselines.programs import environment
 from exlm.tasks.baselines.saved import SavedBaseline
 from exlm.tasks.config import TaskConfig
-from exlm.tasks.encoders.saved_task import ModelTexts
+from exlm.tasks.encoders.saved_task import TextSettings
 from exlm.tasks.grid import DEFAULT_SEEDS, Grid
 from exlm.tasks.labels.label_types import LABEL_TYPES
 from exlm.tasks.results import GridResults, SeedResult
@@ -100,7 +100,7 @@ def read_baseline_task(name: str, config: TaskConfig) -> TableTask:
             f"{config.task_type} has no baseline; use a table with labels for each row as a whole"
         )
     table = load_labelled(config)
-    table_config = infer_settings(config, table, ModelTexts())
+    table_config = infer_settings(config, table, TextSettings())
     molecules = table_config.molecules
     if molecules != BASELINES[name].molecules:
         fitting = [key for key, entry in BASELINES.items() if entry.molecules == molecules]

@@ -16,7 +16,7 @@ from exlm.errors import note
 from exlm.model.modeling_exlm import ExLMModel, Pooling
 from exlm.storage.models import load_model, weight_hash
 from exlm.tasks.encoders.inference import batch_outputs
-from exlm.tasks.encoders.saved_task import ModelTexts, read_model_texts
+from exlm.tasks.encoders.saved_task import TextSettings, read_text_settings
 from exlm.tasks.rows.reading import ReadOptions, TableTokens, note_spelling, reader_for
 from exlm.tasks.rows.table import TextTable, unlabelled_table
 from exlm.train import devices
@@ -59,11 +59,11 @@ def embed(
     network, tokenizer = load_model(model, ExLMModel, layers)
     devices.place_model(network, read_options.device)
     first_rows = next(frames.read_frames(read_options.file(input), output_files.FRAME_ROWS))
-    model_texts = read_model_texts(network.config)
-    _note_pairs(first_rows, pair_column, model_texts)
-    text_column = read_options.text_column or model_texts.text_column_in(first_rows.frame, input)
+    text_settings = read_text_settings(network.config)
+    _note_pairs(first_rows, pair_column, text_settings)
+    text_column = read_options.text_column or text_settings.text_column_in(first_rows.frame, input)
     first = unlabelled_table(first_rows, input, text_column, pair_column)
-    reader = reader_for(first, tokenizer, max_length, model_texts, standardize, read_options)
+    reader = reader_for(first, tokenizer, max_length, text_settings, standardize, read_options)
     if reader.molecules and reader.standardize == "none":
         note_spelling(first.texts, input)
     layout = output_files.output_layout(input, read_options.header, target)
@@ -93,9 +93,11 @@ def embed(
     return target
 
 
-def _note_pairs(rows: frames.FileRows, pair_column: str | None, model_texts: ModelTexts) -> None:
+def _note_pairs(
+    rows: frames.FileRows, pair_column: str | None, text_settings: TextSettings
+) -> None:
     """Says if second texts are there that the model was trained on, and are not read."""
-    second = model_texts.pair_column
+    second = text_settings.pair_column
     if pair_column is None and second in rows.frame:
         note(
             f"the model was trained on pairs; add --pair_column {second!r} to embed both "

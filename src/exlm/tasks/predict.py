@@ -20,10 +20,10 @@ from exlm.tasks.labels.scores import with_intervals
 from exlm.tasks.printing import print_report
 from exlm.tasks.results import is_baseline, seed_directories
 from exlm.tasks.rows.table import UNUSABLE
-from exlm.tasks.tables.ensemble import Encoders
+from exlm.tasks.tables.ensemble import EncoderEnsemble
 from exlm.tasks.tables.predictions import Predictions, PredictOptions
-from exlm.tasks.tables.table_predictor import TablePredictor, open_table
-from exlm.tasks.task import TABLE_KIND, find_task_kind, open_table_with
+from exlm.tasks.tables.table_predictor import TablePredictor, make_table_predictor
+from exlm.tasks.task import TABLE_KIND, find_task_kind, open_predictor
 
 
 def predict(
@@ -56,7 +56,7 @@ def predict(
     models = _seed_models(model, predict_options)
     task_kind = find_task_kind(models[0].saved_task.task_type)
     if task_kind is TABLE_KIND:
-        predictor = open_table_with(models, input, predict_options)
+        predictor = open_predictor(models, input, predict_options)
         layout = output_layout(input, predict_options.header, target, predictor.label_columns)
         # pieces of a workbook cannot be joined
         if predictor.by_frames and target.suffix != ".xlsx":
@@ -117,7 +117,7 @@ def explain_prediction(model: str, text: str, page: str) -> None:
             f"{model} predicts for several texts at a time; give them in a file to exlm predict"
         )
     row = FileRows(pd.DataFrame({saved_task.text_column: [text]}))
-    open_table(models, "the text", options, Encoders, row).predict_rows(row)
+    make_table_predictor(models, "the text", options, EncoderEnsemble, row).predict_rows(row)
     print(f"1 prediction: {page}")
 
 

@@ -113,7 +113,7 @@ class SavedBaseline:
         return goodness(scored.score(self.valid)[self.metric], self.metric)
 
 
-class Baselines(Ensemble):
+class BaselineEnsemble(Ensemble):
     """Saved baselines, which are fitted again to predict."""
 
     by_frames: ClassVar[bool] = False  # they would be fitted for every frame

@@ -22,7 +22,7 @@ KEYS = {
 
 
 @dataclass(frozen=True, kw_only=True)
-class ModelTexts:
+class TextSettings:
     """What is saved with a model about the texts of its training; no columns if the model is only
     pre-trained."""
 
@@ -54,7 +54,7 @@ class ModelTexts:
 
 
 @dataclass(frozen=True, kw_only=True)
-class SavedTask(ModelTexts):
+class SavedTask(TextSettings):
     """What is saved with a model or a baseline about its task: `task` in config.json or
     baseline.json. A field has its default where the task type has no such thing, and where an
     earlier version of this library did not save it."""
@@ -118,14 +118,14 @@ def read_saved_task(config: PreTrainedConfig) -> SavedTask | None:
     return SavedTask.from_json(content) if content else None
 
 
-def read_model_texts(config: PreTrainedConfig) -> ModelTexts:
+def read_text_settings(config: PreTrainedConfig) -> TextSettings:
     """What the configuration of a pre-trained or a fine-tuned model says of the texts of its
     training. Earlier versions did not save whether these were molecules."""
     of_pretraining = {
         "molecules": getattr(config, "molecules", None),
         "standardize": getattr(config, "standardize", None) or "none",
     }
-    return ModelTexts.from_json(of_pretraining | _task_entry(config))
+    return TextSettings.from_json(of_pretraining | _task_entry(config))
 
 
 def _task_entry(config: PreTrainedConfig) -> dict[str, Any]:

@@ -35,7 +35,7 @@ from exlm.data.tokenization import alphabet_name
 from exlm.errors import InputError, check_choices
 from exlm.storage.models import longest_text
 from exlm.tasks.encoders.inference import Tokens
-from exlm.tasks.encoders.saved_task import ModelTexts
+from exlm.tasks.encoders.saved_task import TextSettings
 from exlm.tasks.rows.table import TextTable
 from exlm.tasks.rows.texts import first_of_each
 
@@ -182,7 +182,7 @@ def reader_for(
     first: TextTable,
     tokenizer: PreTrainedTokenizerFast,
     max_length: int | None,
-    model_texts: ModelTexts,
+    text_settings: TextSettings,
     standardize: Standardize | None,
     options: ReadOptions,
 ) -> TextReader:
@@ -194,8 +194,8 @@ def reader_for(
         raise InputError(
             f"max_length is {max_length}; give at least {SHORTEST_LENGTH}, or leave it out"
         )
-    molecules = decide_molecules(first.texts, options.molecules, model_texts.molecules)
-    form = (standardize or model_texts.standardize) if molecules else "none"
+    molecules = decide_molecules(first.texts, options.molecules, text_settings.molecules)
+    form = (standardize or text_settings.standardize) if molecules else "none"
     return TextReader(tokenizer, max_length, molecules, form, options.on_invalid)
 
 

@@ -47,7 +47,7 @@ class Ensemble(ABC):
         for rows that cannot be used."""
 
 
-class Encoders(Ensemble):
+class EncoderEnsemble(Ensemble):
     """Fine-tuned encoders. All have the same tokenizer."""
 
     by_frames: ClassVar[bool] = True

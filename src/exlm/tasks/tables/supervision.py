@@ -15,7 +15,7 @@ from exlm.ops.loss import LossSum
 from exlm.tasks.config import FinetuneConfig, TaskConfig
 from exlm.tasks.encoders.inference import model_inputs, pad
 from exlm.tasks.encoders.loading import EncoderSource, load_config
-from exlm.tasks.encoders.saved_task import SavedTask, read_model_texts
+from exlm.tasks.encoders.saved_task import SavedTask, read_text_settings
 from exlm.tasks.encoders.training import ShuffledBatches, Supervision, train_with_seed
 from exlm.tasks.labels.label_types import LABEL_TYPES, LabelType
 from exlm.tasks.results import SeedResult
@@ -48,7 +48,7 @@ def read_table_task(encoder: EncoderSource, config: TaskConfig) -> TableTask:
         table = load_unit_table(config, max_length)
     else:
         table = load_labelled(config)
-    table_config = infer_settings(config, table, read_model_texts(load_config(encoder.name)))
+    table_config = infer_settings(config, table, read_text_settings(load_config(encoder.name)))
     molecules = table_config.molecules
     standardize = table_config.standardize
     if molecules and standardize == "none":

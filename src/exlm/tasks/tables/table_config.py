@@ -6,7 +6,7 @@ from exlm.data.chemistry import Standardize
 from exlm.errors import InputError
 from exlm.identity import IDENTITY_IF_CHANGED
 from exlm.tasks.config import TaskConfig
-from exlm.tasks.encoders.saved_task import ModelTexts
+from exlm.tasks.encoders.saved_task import TextSettings
 from exlm.tasks.labels.scores import metric_names
 from exlm.tasks.rows.datasets import GLUE
 from exlm.tasks.rows.reading import decide_molecules
@@ -23,7 +23,9 @@ class TableConfig(TaskConfig):
     standardize: Standardize = field(default="none", metadata=IDENTITY_IF_CHANGED)
 
 
-def infer_settings(config: TaskConfig, table: TextTable, model_texts: ModelTexts) -> TableConfig:
+def infer_settings(
+    config: TaskConfig, table: TextTable, text_settings: TextSettings
+) -> TableConfig:
     """The config with the settings that were absent, and with the whole names of label columns if
     it names them. InputError if settings do not fit the table."""
     metrics = metric_names(table.label_type, table.class_names)
@@ -35,9 +37,9 @@ def infer_settings(config: TaskConfig, table: TextTable, model_texts: ModelTexts
     never_molecules = config.dataset in GLUE or table.label_type.of_units
     user_says = False if never_molecules else config.molecules
     # A model of other texts may be fine-tuned on molecules.
-    model_knows = True if model_texts.molecules else None
+    model_knows = True if text_settings.molecules else None
     molecules = decide_molecules(table.texts, user_says, model_knows)
-    standardize = config.standardize or (model_texts.standardize if molecules else "none")
+    standardize = config.standardize or (text_settings.standardize if molecules else "none")
     if standardize != "none" and not molecules:
         raise InputError(
             f"task.standardize {standardize} rewrites molecules; "

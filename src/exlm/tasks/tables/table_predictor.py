@@ -54,7 +54,7 @@ DISTANCE = "distance to training"  # the title of a column
 FAR = 0.7
 
 
-def open_table(
+def make_table_predictor(
     models: Sequence[SeedModel],
     path: str,
     options: PredictOptions,
