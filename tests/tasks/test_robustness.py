@@ -16,10 +16,10 @@ from exlm.storage.models import weight_hash
 from exlm.tasks.config import FinetuneConfig, TaskConfig
 from exlm.tasks.encoders.loading import EncoderSource
 from exlm.tasks.encoders.saved_task import (
-    TextSettings,
     SavedTask,
-    read_text_settings,
+    TextSettings,
     read_saved_task,
+    read_text_settings,
 )
 from exlm.tasks.finetune import finetune
 from exlm.tasks.rows.datasets import load_labelled
