@@ -11,7 +11,7 @@ setup: $(VENV)/.installed
 $(VENV)/.installed: requirements.txt pyproject.toml
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/pip install --quiet --upgrade pip
-	$(BIN)/pip install --quiet -r requirements.txt
+	$(BIN)/pip install --quiet --no-compile -r requirements.txt  # Python compiles what it imports, a small part
 	$(BIN)/pip install --quiet --no-deps --no-build-isolation -e .
 	touch $@
 

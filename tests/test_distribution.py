@@ -4,7 +4,9 @@ import os
 import shutil
 import subprocess
 import sys
+from fnmatch import fnmatch
 from pathlib import Path
+from zipfile import ZipFile
 
 import pytest
 
@@ -36,22 +38,29 @@ def sources(tmp_path_factory):
     return folder / archive.name.removesuffix(".tar.gz")
 
 
-@pytest.mark.parametrize("compiler", [None, "false"])
-def test_an_installed_package_fills_with_its_own_model(sources, compiler, tmp_path):
-    without_compiler = {"CC": compiler} if compiler else {}
+def make_wheel(sources, folder, **variables):
+    """The wheel that is built of the sources, and the alignment in C that it has."""
     shutil.rmtree(sources / "build", ignore_errors=True)
-    build = (sys.executable, "-m", "build", "--no-isolation", "--wheel", "--outdir", tmp_path)
-    run(*build, sources, cwd=tmp_path, **without_compiler)
-    [wheel] = tmp_path.glob("*.whl")
+    build = (sys.executable, "-m", "build", "--no-isolation", "--wheel", "--outdir", folder)
+    run(*build, sources, cwd=folder, **variables)
+    [wheel] = folder.glob("*.whl")
+    files = ZipFile(wheel).namelist()
+    assert "exlm/ops/alignment.py" in files
+    return wheel, [file for file in files if fnmatch(file, "exlm/ops/_alignment.*.so")]
+
+
+def test_a_package_is_built_without_a_compiler(sources, tmp_path):
+    assert make_wheel(sources, tmp_path, CC="false")[1] == []
+
+
+def test_an_installed_package_fills_with_its_own_model(sources, tmp_path):
+    wheel, [_] = make_wheel(sources, tmp_path)
     site = tmp_path / "site"
     run(sys.executable, "-m", "pip", "install", "--no-deps", "--target", site, wheel, cwd=tmp_path)
-    in_c = list((site / "exlm" / "ops").glob("_alignment.*.so"))
-    assert bool(in_c) == (compiler is None)
     where = (sys.executable, "-c", "import exlm_command; print(exlm_command.__file__)")
     assert str(site) in run(*where, cwd=tmp_path, PYTHONPATH=str(site))
     command = (sys.executable, "-m", "exlm")
     assert exlm.__version__ in run(*command, "--version", cwd=tmp_path, PYTHONPATH=str(site))
-    if compiler is None:  # what fills is the same without the compiled alignment
-        acid = "CC(=O)Oc1ccccc1[MASK](=O)O"
-        fillings = run(*command, "fill", "molecules-5M", acid, cwd=tmp_path, PYTHONPATH=str(site))
-        assert "CC(=O)Oc1ccccc1C(=O)O" in fillings
+    acid = "CC(=O)Oc1ccccc1[MASK](=O)O"
+    fillings = run(*command, "fill", "molecules-5M", acid, cwd=tmp_path, PYTHONPATH=str(site))
+    assert "CC(=O)Oc1ccccc1C(=O)O" in fillings
