@@ -531,7 +531,7 @@ def test_a_reader_that_has_seen_enough_ends_the_command_quietly():
     """Such as `exlm --help | head -1`: here the reader is gone before the first line."""
     reading, writing = os.pipe()
     os.close(reading)
-    command = [sys.executable, "-m", "exlm", "--help"]
+    command = [sys.executable, "-c", "from exlm_command import main; main()", "--help"]
     process = subprocess.run(command, stdout=writing, stderr=subprocess.PIPE, text=True)
     os.close(writing)
     assert (process.returncode, process.stderr) == (141, "")

@@ -455,7 +455,7 @@ def test_reader_notices_damage(smi, tmp_path):
 
 
 def test_interrupt_leaves_nothing(tmp_path):
-    _write(tmp_path / "in.smi", ["CC(C)Cc1ccc(cc1)C(C)C(=O)O"] * 100_000)
+    _write(tmp_path / "in.smi", ["CC(C)Cc1ccc(cc1)C(C)C(=O)O"] * 30_000)
 
     def interrupt():
         while not list(tmp_path.glob(".partial-*/*/tokens-*")):
