@@ -142,9 +142,7 @@ def test_the_exported_tokenizer_cuts_long_texts_as_predict_does(pair_column, tmp
         "classes": ["a", "b"],
         "molecules": False,
     }
-    model = save(
-        tmp_path / "model", ExLMForSequenceClassification, task=task, num_hidden_layers=1
-    )
+    model = save(tmp_path / "model", ExLMForSequenceClassification, task=task, num_hidden_layers=1)
     export(model, str(tmp_path / "onnx"))
     assert "cuts what is longer than 12 tokens" in capsys.readouterr().out
     rows = pd.DataFrame(

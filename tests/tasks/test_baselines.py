@@ -713,3 +713,16 @@ def test_a_mean_over_labels_says_how_many_there_are(tmp_path, capsys):
     task = TaskConfig("", label_columns=["y", "z"], split="column:part")
     baseline("ecfp-knn", str(tmp_path / "a.csv"), str(tmp_path / "out"), task, [0])
     assert "the mean over 1 of 2 labels: the others have too few rows" in capsys.readouterr().out
+
+
+def test_labels_with_a_score_are_counted_for_every_seed(tmp_path, capsys):
+    """A random split gives rows with a rare label to test with some seeds alone."""
+    frame = pd.DataFrame({"smiles": MOLECULES})
+    frame["common"] = (frame["smiles"].str.len() > 14).astype(int)
+    frame["rare"] = (frame.index % 12 == 0).astype(int)
+    frame.to_csv(tmp_path / "a.csv", index=False)
+    task = TaskConfig("", label_columns=["common", "rare"], split="random")
+    results = baseline("ecfp-knn", str(tmp_path / "a.csv"), str(tmp_path / "out"), task, [0, 1, 2])
+    counts = {run["scores"]["test"]["tasks_scored"] for run in results["runs"]}
+    assert counts == {1, 2}
+    assert "the mean over 1 to 2, by the seed, of 2 labels: the others" in capsys.readouterr().out

@@ -105,6 +105,16 @@ def test_multilabel_f1_and_matthews_are_means_over_the_labelled_tasks():
     )
 
 
+def test_what_compares_two_classes_is_a_mean_over_the_labels_that_have_both():
+    labels = np.array([[1.0, 0.0], [0.0, 0.0], [1.0, 0.0]])
+    predictions = np.array([[0.9, 0.9], [0.2, 0.1], [0.8, 0.1]])
+    scores = score_predictions(LABEL_TYPES["multilabel"], labels, predictions)
+    assert [scores[name] for name in ("roc_auc", "average_precision", "f1", "matthews")] == [
+        1.0
+    ] * 4
+    assert scores["tasks_scored"] == 1 and scores["accuracy"] == pytest.approx(5 / 6)
+
+
 def test_multiclass_matthews():
     truth, guess = [0, 0, 1, 1, 2, 2, 2], [0, 1, 1, 1, 2, 0, 2]
     scores = score_predictions(

@@ -2,6 +2,7 @@
 end; and what `exlm evaluate` prints."""
 
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,7 @@ from exlm.errors import InputError, note
 from exlm.tasks.encoders.saved_task import SavedTask
 from exlm.tasks.labels.metrics import ENTITY_F1, SCALED_ERRORS, in_digits
 from exlm.tasks.labels.scores import BOOTSTRAP_LEVEL
-from exlm.tasks.results import GridResults, Statistics
+from exlm.tasks.results import GridResults, SeedResult, Statistics
 from exlm.tasks.rows.datasets import data_name
 from exlm.tasks.rows.table import first_reported_row
 from exlm.tasks.task import Task
@@ -68,10 +69,9 @@ def _lines_of_part(grid_results: GridResults, part: str) -> list[str]:
     scores: Statistics = grid_results[part]
     counts: Statistics = grid_results.get("counts", {}).get(part, {})
     interval: Statistics = grid_results.get("interval", {}).get(part, {})
-    scores_of_labels: Statistics = grid_results.get("labels", {}).get(part, {})
     seeds = len(grid_results["seeds"])
     line = f"{part} {metric} {_median_and_spread(scores[metric], seeds)}"
-    line += _labels_without_score(scores_of_labels) + _counts_in_words(counts)
+    line += _labels_without_score(grid_results["runs"], part) + _counts_in_words(counts)
     notes = []
     if interval:
         line += _interval_in_words(interval)
@@ -114,14 +114,20 @@ def _interval_in_words(interval: Statistics) -> str:
     return text
 
 
-def _labels_without_score(scores_of_labels: Statistics) -> str:
-    """Says for how many labels the metric is defined, if it is not for all; else ""."""
-    scored = sum(np.isfinite(score["mean"]) for score in scores_of_labels.values())
-    if scored == len(scores_of_labels):
+def _labels_without_score(results: Sequence[SeedResult], part: str) -> str:
+    """Says for how many labels the metric is defined, if it is not for all with every seed; else
+    "". Seeds may have other rows in the part."""
+    scores = [list(result.get("labels", {}).get(part, {}).values()) for result in results]
+    scored = np.isfinite(np.array(scores, dtype=float)).sum(1)
+    labels = len(scores[0])
+    if scored.min() == labels:
         return ""
+    by_seed = f"{scored.min()}"
+    if scored.min() < scored.max():
+        by_seed = f"{scored.min()} to {scored.max()}, by the seed,"
     return (
-        f" (the mean over {scored} of {len(scores_of_labels)} labels: the others have too few rows "
-        "here, or only one class)"
+        f" (the mean over {by_seed} of {labels} labels: the others have too few rows here, or only "
+        "one class)"
     )
 
 

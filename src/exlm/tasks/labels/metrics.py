@@ -41,13 +41,14 @@ class Metric:
 up_to_1 = partial(Metric, shown_in_percent=True)
 error = partial(Metric, is_error=True)
 # The metrics of a type of labels, by the names of recipes and results. The first chooses the epoch
-# where the user names none. Here y are labels 0 and 1, and p probabilities of 1.
+# where the user names none. Here y are labels 0 and 1, and p probabilities of 1. What compares the
+# two classes is undefined where there is only one.
 BINARY_METRICS = {
     "roc_auc": up_to_1(lambda y, p: roc_auc_score(y, p) if np.ptp(y) else NAN),
     "average_precision": up_to_1(lambda y, p: average_precision_score(y, p) if np.ptp(y) else NAN),
     "accuracy": up_to_1(lambda y, p: np.mean(y == (p >= 0.5))),
-    "f1": up_to_1(lambda y, p: f1_score(y, p >= 0.5, zero_division=0)),
-    "matthews": up_to_1(lambda y, p: matthews_corrcoef(y, p >= 0.5)),
+    "f1": up_to_1(lambda y, p: f1_score(y, p >= 0.5, zero_division=0) if np.ptp(y) else NAN),
+    "matthews": up_to_1(lambda y, p: matthews_corrcoef(y, p >= 0.5) if np.ptp(y) else NAN),
     "brier": error(lambda y, p: np.mean((y - p) ** 2)),
     "log_loss": error(lambda y, p: log_loss(y, p.clip(0, 1), labels=[0, 1])),
 }
