@@ -6,6 +6,7 @@ import os
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -73,10 +74,15 @@ def write_text(path: Path, text: str) -> None:
 
 def render(template: Path, /, **values: Any) -> str:
     """The text that a Jinja template gives. In HTML and SVG, values cannot act as tags."""
-    environment = Environment(
-        loader=FileSystemLoader(template.parent), autoescape=select_autoescape(["html", "svg"])
+    return _templates(template.parent).get_template(template.name).render(values)
+
+
+@cache
+def _templates(folder: Path) -> Environment:
+    """The templates of a folder, each compiled once."""
+    return Environment(
+        loader=FileSystemLoader(folder), autoescape=select_autoescape(["html", "svg"])
     )
-    return environment.get_template(template.name).render(values)
 
 
 def to_json_types(value: Any) -> Any:

@@ -191,7 +191,7 @@ def print_report(report: dict[str, Any], saved_task: SavedTask) -> None:
     undefined = of_labels.columns[of_labels.isna().any()].difference(["coverage"], sort=False)
     if len(undefined):
         print(
-            f"{' and '.join(undefined)} are means over the labels that have them here; "
+            f"{', '.join(undefined)} are means over the labels that have them here; "
             "the other labels have too few rows, or only one class"
         )
     own_units = ", in its own units" if saved_task.error_scales else ""
