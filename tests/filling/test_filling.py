@@ -609,7 +609,7 @@ def test_states_have_tokens_as_text_and_not_as_the_vocabulary_spells_them():
     with torch.no_grad():
         network.head.decoder.bias[tokenizer.convert_tokens_to_ids("Ġis")] = 50.0
     [filled] = fill_texts(network, tokenizer, ["this [MASK] very good"], states=True)
-    assert all(state["words"][0][0] == "is" for state in filled.states[0])
+    assert all(state.tokens[0][0] == "is" for state in filled.states[0])
 
 
 def test_samples_depend_on_the_seed_and_the_line_alone(model, tmp_path):

@@ -175,17 +175,19 @@ class StepCost:
     """What a step of ExLM and of the MLM costs, as `measure_cost` wrote it."""
 
     study: Path  # the directory
-    ratio: float  # how many times the cost of the MLM that of ExLM is
+    ratio: float  # the cost of ExLM, divided by the cost of the MLM
     rows: list[Row]  # of the table of costs
 
 
 def read_step_cost(study: Path, content: dict[str, Any]) -> StepCost:
     """The cost in a directory whose efficiency.json has this content."""
     setting = f"p = {percent(content['mask_ratio'])}, {content['pairs']} pairs"
-    layers = content.get("recipe", {}).get("model", {}).get("expanded_layers", "all")
+    layers = content["recipe"]["model"]["expanded_layers"]
     ratio = content["ratio"]
-    titles = {"mlm": METHODS["mlm"]}
-    titles["exlm"] = f"ExLM, k = {content['num_states']}, expanded layers: {layers}"
+    titles = {
+        "mlm": METHODS["mlm"],
+        "exlm": f"ExLM, k = {content['num_states']}, expanded layers: {layers}",
+    }
     ratios = {"mlm": 1.0, "exlm": ratio}
     quartiles = {"mlm": "", "exlm": "{:.2f}–{:.2f}".format(*content["ratio_quartiles"])}
     rows: list[Row] = []

@@ -195,7 +195,7 @@ def _mean_log(runs: Sequence[Pretraining], over_hours: bool) -> pd.DataFrame:
     log = pd.DataFrame([line for run in runs for line in read_log(run.path / "log.jsonl")])
     if log.empty:
         return log
-    # A loss is logged under the name of its objective, in earlier runs as `loss`.
+    # A loss is logged under the name of its objective, such as `exlm_loss`.
     losses = log.filter(regex="loss$").mean(axis=1)
     log["loss"] = losses.where(log["kind"] == "train")
     means = log.groupby("step").mean(numeric_only=True)

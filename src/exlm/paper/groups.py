@@ -30,8 +30,11 @@ def spread(values: Iterable[float]) -> float | None:
 
 
 @dataclass(frozen=True)
-class Means:
-    """The means of numbers over seeds."""
+class SeedMeans:
+    """The means of the numbers of models over their seeds.
+
+    An example: a model with two pre-training seeds, each fine-tuned with three seeds, has six
+    numbers of a task. Three become one by the `center`, and the mean of these two is the mean."""
 
     numbers: Mapping[Model, Mapping[str, Numbers]]  # by model and the id of the pre-training
     # The mean or the median over the fine-tuning seeds of a pre-training
@@ -46,10 +49,12 @@ class Means:
         return pd.DataFrame(means, dtype=float).sort_index().dropna().mean(axis=1)
 
     def mean(self, model: Model, *quantities: str) -> Mean | None:
-        """A quantity, or the mean of several, over the runs that have all of them, and its spread:
-        of several quantities, the standard deviation over pre-training seeds; of one, that over all
-        seeds, or for a single number its standard error over tokens, if known. None without such a
-        run."""
+        """The mean of a quantity, or of several, over the runs that have all of them, and its
+        spread; None if there is no such run. The spread is
+
+        - of several quantities, the standard deviation over pre-training seeds;
+        - of one quantity, the standard deviation over all seeds;
+        - of a single number, its standard error over tokens, or None if it is not known."""
         values = self.run_by_run(model, *quantities)
         if values.empty:
             return None
@@ -59,7 +64,7 @@ class Means:
         seeds = self._seeds(model, quantity)
         if len(seeds) > 1:
             return fmean(values), stdev(seeds)
-        errors = self._seeds(model, HELD_OUT.get(quantity, {}).get("error", ""))
+        errors = self._seeds(model, HELD_OUT[quantity].error) if quantity in HELD_OUT else []
         return fmean(values), errors[0] if errors else None
 
     def _seeds(self, model: Model, quantity: str) -> list[float]:
@@ -99,7 +104,7 @@ class RunGroup:
                 if tuning.pretraining == run.id:
                     numbers |= tuning.scores.numbers
             self.numbers[run.model][run.id] = numbers
-        self.means = Means(self.numbers)
+        self.means = SeedMeans(self.numbers)
         # the p and the k of the ablations
         self.base_ratio = _base_ratio(self.models)
         self.base_states = _base_states(self.models)
