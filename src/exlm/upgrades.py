@@ -42,18 +42,10 @@ def upgrade_corpus(manifest: dict[str, Any]) -> dict[str, Any]:
 
 
 def upgrade_grid_results(results: dict[str, Any]) -> dict[str, Any]:
-    """With all entries that the report reads. They are empty where they were not recorded, and
-    where a baseline or a task type has no such thing."""
-    settings = {
-        "baseline": None,
-        "model": "",
-        "model_sha256": None,
-        "from_scratch": False,
-        "start_from": None,
-        **results["settings"],
-    }
+    """With all entries about seeds that the report reads. They are empty where they were not
+    recorded, and where a task type has no such thing."""
     empty_entries = {
-        "label_columns": settings["task"].get("label_columns"),
+        "label_columns": results["settings"]["task"].get("label_columns"),
         "split": {},
         "split_sha256": None,
         "file_sha256": {},
@@ -63,7 +55,7 @@ def upgrade_grid_results(results: dict[str, Any]) -> dict[str, Any]:
         "in_earlier_training": {},
     }
     seed_results = [empty_entries | result for result in results["runs"]]
-    return {"counts": {}, "interval": {}, **results, "settings": settings, "runs": seed_results}
+    return {"counts": {}, "interval": {}, **results, "runs": seed_results}
 
 
 def upgrade_training_text(text: str) -> str:

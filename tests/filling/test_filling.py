@@ -437,7 +437,7 @@ def test_several_tokens_go_where_their_states_are(model):
     assert 0 < chance <= 1 and chance == pytest.approx(1 - empty(network, tokenizer), abs=1e-6)
     assert [len(states) for states in filled.states] == [3, 3]
     assert filled.exact is True
-    assert all(0 <= state["weight"] <= 1.0001 for states in filled.states for state in states)
+    assert all(0 <= state.weight <= 1.0001 for states in filled.states for state in states)
 
 
 def empty(network, tokenizer):

@@ -19,7 +19,7 @@ from exlm.paper.pretrainings import (
     read_pretraining,
     recorded_weight_hash,
 )
-from exlm.paper.task_trainings import Learner, TaskTraining, read_task_training
+from exlm.paper.task_trainings import TaskTraining, read_task_training
 from exlm.storage.files import GRID_RESULTS, RUN_RESULT
 from exlm.storage.manifest import MANIFEST, find_change
 
@@ -77,10 +77,10 @@ def find_runs(roots: list[str]) -> Runs:
     finetunings = []
     baselines = []
     for training in _drop_repetitions(task_trainings, left_out):
-        if training.learner.is_baseline:
+        if training.is_baseline:
             baselines.append(training)
         else:
-            run_id = _find_pretraining(training.learner, pretrainings)
+            run_id = _find_pretraining(training, pretrainings)
             finetunings.append(replace(training, pretraining=run_id))
     return Runs(pretrainings, finetunings, baselines, costs, left_out)
 
@@ -118,16 +118,16 @@ def _drop_repetitions(runs: Sequence[Run], left_out: list[Row]) -> list[Run]:
     return list(by_id.values())
 
 
-def _find_pretraining(model: Learner, pretrainings: Sequence[Pretraining]) -> str | None:
-    """The id of the pre-training that made a model: the pre-training with the same weights or, if
-    weights are not recorded, at the same path. None for random weights."""
-    if model.path is None:
+def _find_pretraining(tuning: TaskTraining, pretrainings: Sequence[Pretraining]) -> str | None:
+    """The id of the pre-training that made the model of a fine-tuning: a run with the same weights
+    or, if weights are not recorded, at the same path. None for random weights."""
+    if tuning.model_path is None:
         return None
     for run in pretrainings:
-        if model.weights_sha256 and run.weights_sha256 == model.weights_sha256:
+        if tuning.weights_sha256 and run.weights_sha256 == tuning.weights_sha256:
             return run.id
     for run in pretrainings:
-        are_recorded = model.weights_sha256 and run.weights_sha256
-        if not are_recorded and model.path in (run.path, run.first_path):
+        are_recorded = tuning.weights_sha256 and run.weights_sha256
+        if not are_recorded and tuning.model_path in (run.path, run.first_path):
             return run.id
     return None

@@ -126,7 +126,7 @@ class RunGroup:
         return [model for model in self.models if model.method in methods and model.r == 1]
 
     def sweep(self) -> list[Model]:
-        """The models of ExLM, and those of the vanilla MLM at the same mask ratios."""
+        """The models of ExLM, and the vanilla MLMs at the same mask ratios."""
         ratios = {model.p for model in self.select("exlm")}
         return [model for model in self.select("mlm", "exlm") if model.p in ratios]
 
@@ -159,7 +159,8 @@ def _base_states(models: Iterable[Model]) -> int:
 def _choose_finetunings(
     runs: Iterable[Pretraining], finetunings: Iterable[TaskTraining]
 ) -> list[TaskTraining]:
-    """One fine-tuning of each run and task, of those with the task's most frequent settings."""
+    """One fine-tuning of each run and task. Of the fine-tunings on a task, only the ones with the
+    most frequent settings are compared."""
     ids = {run.id for run in runs}
     by_task = defaultdict(list)
     for tuning in finetunings:
@@ -193,9 +194,9 @@ def group_runs(all_runs: Runs) -> list[RunGroup]:
 def _divide_into_groups(all_runs: Runs) -> list[list[Pretraining]]:
     """The runs of each group.
 
-    Runs of a group have the same settings and updates; only MLM++ has more updates. Of `exlm_only`,
-    an MLM uses few settings: it is in every group that agrees in those that it uses. Only MLMs on
-    repeated tokens, with which no ExLM is compared, are in a single group. If runs of a model
+    Runs of a group have the same settings and updates; only MLM++ has more updates. An MLM uses few
+    of the settings EXLM_ONLY, and is in every group that agrees in the settings that it uses. An
+    MLM on repeated tokens, with which no ExLM is compared, is in one group. If runs of a model
     share a seed, the lowest id is used."""
     runs = sorted(all_runs.pretrainings, key=lambda run: (run.steps, run.seed, run.id))
     # the settings that runs share, and how many runs have them
@@ -217,8 +218,8 @@ def _divide_into_groups(all_runs: Runs) -> list[list[Pretraining]]:
 def _choose_members(
     runs: Sequence[Pretraining], steps: int, costs: Iterable[StepCost], grouped_ids: set[str]
 ) -> list[Pretraining]:
-    """The runs with so many updates, and MLM++. Runs on repeated tokens are left out if their ids
-    are `grouped_ids`, those of the groups before."""
+    """The runs with `steps` updates, and MLM++. A run on repeated tokens is left out if its id is
+    among `grouped_ids`, the ids in the groups before."""
     plus_updates = _find_plus_updates(runs, steps, costs)
     by_seed: dict[tuple[Model, int], Pretraining] = {}
     for run in runs:
@@ -234,9 +235,9 @@ def _choose_members(
 def _find_plus_updates(
     runs: Sequence[Pretraining], steps: int, costs: Iterable[StepCost]
 ) -> dict[float, int]:
-    """The number of updates of MLM++, by mask ratio. MLM++ is the vanilla MLM with more updates
-    than `steps`, those of its group, whose number is closest to `steps` times the cost ratio that
-    was measured in these runs, or else the ratio of the hours that an update took."""
+    """The number of updates of MLM++, by mask ratio. `steps` is the number of updates of the group.
+    MLM++ is a vanilla MLM with more updates: the one whose number is closest to `steps` times the
+    cost ratio that was measured in these runs, or else the ratio of the hours of an update."""
     mlms = [run for run in runs if run.model.method == "mlm" and run.model.r == 1]
     longer = [run for run in mlms if run.steps > steps]
     # a method that the paper does not have has costs of its own
@@ -258,8 +259,8 @@ def _mean_hours(runs: Iterable[Pretraining]) -> float:
 
 
 def _label(runs: Sequence[Pretraining]) -> str:
-    """The label of a group: corpus, model size, number of updates, and `exlm_only` that are not
-    the usual ones."""
+    """The label of a group: corpus, model size, number of updates, and the settings EXLM_ONLY whose
+    values are not the usual ones."""
     # Of all its runs, this one has the most settings and the fewest updates.
     run = max(runs, key=lambda run: (-run.steps, len(run.exlm_only)))
     millions = sorted({f"{run.parameters / 1e6:.1f}" for run in runs}, key=float)

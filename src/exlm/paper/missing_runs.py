@@ -22,8 +22,8 @@ def analyze(experiment: str, groups: Sequence[RunGroup]) -> str:
 
 
 def for_missing_models(experiment: str, group: RunGroup) -> list[Missing]:
-    """The command for those models of an experiment that lack a task or the first of its quantities
-    on held-out data; [] if none does. It makes no models of methods that the paper lacks."""
+    """The command for the models of an experiment that lack a task or the first of its quantities
+    on held-out data; [] if no model does. It makes no models of methods that the paper lacks."""
     needed = EXPERIMENTS[experiment].quantities[:1]
     if EXPERIMENTS[experiment].tasks:
         needed = needed + group.tasks
@@ -62,8 +62,8 @@ def finetune(name: str, tasks: Sequence[str]) -> str:
 
 
 def for_missing_tasks(name: str, group: RunGroup) -> list[Missing]:
-    """The commands for those tasks of a main table on which not every run of the table was
-    fine-tuned; [] if every run was fine-tuned on all of them."""
+    """The commands for the tasks of a main table on which not every run of the table was
+    fine-tuned; [] if every run was fine-tuned on every task."""
     finetunings = {(run.pretraining, run.task) for run in group.finetunings}
     ids = [run.id for model in main_models(group) for run in group.runs_of(model)]
     tasks = []

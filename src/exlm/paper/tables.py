@@ -37,9 +37,9 @@ def make_table(
     trainings: Iterable[TaskTraining] = (),
     **phrases: str | int,
 ) -> Table:
-    """A table with its title and caption, in which `phrases` are filled in. The caption names the
-    data of `trainings` that differ from the published ones. Without `columns`, they are those of
-    the first row. Where a row lacks a column, the cell is empty."""
+    """A table with its title and caption, in which `phrases` are filled in. The caption names data
+    of `trainings` that differ from the published data. Without `columns`, the first row says which
+    there are. Where a row lacks a column, the cell is empty."""
     heading, caption = wording("tables", name, **phrases)
     departures: set[str] = set()
     for run in trainings:
@@ -110,15 +110,15 @@ def main_table(name: str, groups: Sequence[RunGroup], baselines: Sequence[TaskTr
         for model in main_models(group):
             row = model_row(group, model, main.columns, means)
             rows.append(row | {"group": f"ours: {group.label}"})
-    for baseline in dict.fromkeys(run.learner.title for run in baselines):
-        runs = {run.task: run for run in baselines if run.learner.title == baseline}.values()
-        # It is trained anew for each task; as one run, it has the mean of all of them.
-        as_model = Model(baseline, 1, 0.0)
+    for learner in dict.fromkeys(run.learner for run in baselines):
+        runs = {run.task: run for run in baselines if run.learner == learner}.values()
+        # A baseline is trained anew for each task; as one run, it has the mean of all tasks.
+        as_model = Model(learner, 1, 0.0)
         numbers = dict(chain.from_iterable(run.scores.numbers.items() for run in runs))
-        means = SeedMeans({as_model: {baseline: numbers}}, center)
+        means = SeedMeans({as_model: {learner: numbers}}, center)
         row = {
             "group": "ours: baselines on the same data",
-            "model": baseline,
+            "model": learner,
             **mean_entries(as_model, main.columns, means),
             "seeds": _seed_counts(runs),
             "runs": " ".join(run.id for run in runs),
@@ -216,7 +216,7 @@ def ranking_table(runs: Runs) -> Table:
             row = {
                 "group": heading,
                 "digits": run.scores.digits,
-                "model": run.learner.title,
+                "model": run.learner,
                 "settings": ", ".join(f"{name} = {run.options[name]}" for name in options),
                 "score": run.scores.mean,
                 "score" + SPREAD: spread(run.scores.values),
@@ -266,15 +266,15 @@ def runs_table(groups: Sequence[RunGroup], runs: Runs) -> Table:
                 rows.setdefault(tuning.id, _run_row(group.label, "fine-tuning", what, tuning))
     for tuning in sorted(runs.finetunings, key=lambda tuning: tuning.pretraining not in rows):
         heading = "other fine-tunings: of other models or of random weights"
-        source = tuning.learner.title
+        source = tuning.learner
         if tuning.pretraining in rows:
             heading = "other fine-tunings of these models: other labels or rows, or rarer settings"
             source = tuning.pretraining
         what = f"{title(tuning.task)} from {source}"
         row = _run_row(heading if groups else "fine-tunings", "fine-tuning", what, tuning)
         rows.setdefault(tuning.id, row)
-    for baseline in sorted(runs.baselines, key=lambda run: (run.learner.title, run.task)):
-        what = f"{title(baseline.task)}, {baseline.learner.title}"
+    for baseline in sorted(runs.baselines, key=lambda run: (run.learner, run.task)):
+        what = f"{title(baseline.task)}, {baseline.learner}"
         rows.setdefault(baseline.id, _run_row("baselines", "baseline", what, baseline))
     return make_table("runs", list(rows.values()))
 

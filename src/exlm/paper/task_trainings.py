@@ -53,22 +53,15 @@ class ScoredRows:
     count_with_seen: str | int  # the number, and how many of the rows the training had, in words
 
 
-@dataclass(frozen=True)
-class Learner:
-    """What learned the task: a pre-trained model or, of a baseline, a random forest, say."""
-
-    title: str
-    is_baseline: bool
-    path: Path | None  # the directory of the model; None for random weights
-    weights_sha256: str | None  # of the model, if it is known
-
-
 @dataclass(frozen=True, kw_only=True)
 class TaskTraining(FinishedRun):
     """A fine-tuning or a baseline with all its seeds."""
 
     task: str  # the name of its data in tables
-    learner: Learner
+    learner: str  # what learned it: the name of a model, or the title of a baseline
+    is_baseline: bool
+    model_path: Path | None  # the directory of the model; None for random weights
+    weights_sha256: str | None  # of the model, if it is known
     scores: TaskScores
     scored_rows: ScoredRows
     grid_cell: str  # the best hyper-parameters of its grid
@@ -77,7 +70,7 @@ class TaskTraining(FinishedRun):
     departures: list[str]  # how its data differ from the published ones
     split: str  # how many rows each part has, in words; "" if it is not recorded
     files: str  # the SHA-256 of every file, in words; "" if they are not recorded
-    pretraining: str | None = None  # the id of the one that made its model, if it was found
+    pretraining: str | None = None  # the id of the run that made its model, if it was found
 
     @property
     def result(self) -> str:
@@ -112,7 +105,10 @@ def read_task_training(path: Path, content: Json) -> TaskTraining:
         seeds=results["seeds"],
         hours=_sum_hours(path / results["best"], results["runs"]),
         task=task,
-        learner=_read_learner(settings),
+        learner=_name_learner(settings),
+        is_baseline="baseline" in settings,
+        model_path=None if settings.get("from_scratch") else Path(settings.get("model", "")),
+        weights_sha256=settings.get("model_sha256"),
         scores=scores,
         scored_rows=scored_rows,
         grid_cell=results["best"] or "one setting",
@@ -256,7 +252,7 @@ def _comparison(results: Json, task_settings: Json, data_sha256: tuple[str, ...]
     cells = results.get("cells")
     # With a grid every training tried the same hyper-parameters, whatever came out best.
     hyper = results["runs"][0]["settings"].get("train") if cells is None else sorted(cells)
-    starts_later = results["settings"]["start_from"] is not None
+    starts_later = results["settings"].get("start_from") is not None
     shared = [hyper, _task_options(task_settings), data_sha256, starts_later]
     return json.dumps(shared, sort_keys=True)
 
@@ -276,16 +272,8 @@ def _task_options(task_settings: Json) -> Json:
     return {name: value for name, value in task_settings.items() if name not in places}
 
 
-def _read_learner(settings: Json) -> Learner:
-    model = Path(settings["model"])
-    name = "/".join(model.parts[-3:])
-    if settings["baseline"]:
-        name = title(settings["baseline"])
-    elif settings["from_scratch"]:
-        name = f"random weights of {name}"
-    return Learner(
-        title=name,
-        is_baseline=bool(settings["baseline"]),
-        path=None if settings["from_scratch"] else model,
-        weights_sha256=settings["model_sha256"],
-    )
+def _name_learner(settings: Json) -> str:
+    if "baseline" in settings:
+        return title(settings["baseline"])
+    name = "/".join(Path(settings["model"]).parts[-3:])
+    return f"random weights of {name}" if settings["from_scratch"] else name
