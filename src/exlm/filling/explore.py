@@ -164,12 +164,12 @@ def build_case(
         "states": states,
         "edges": edges if network.config.has_links else [],
         "fillings": [
-            _with_details(filling, len(states) - 1, molecules) for filling in filled.fillings
+            _add_details(filling, len(states) - 1, molecules) for filling in filled.fillings
         ],
     }
 
 
-def _with_details(filling: Filling, last_state: int, molecules: bool) -> dict[str, Any]:
+def _add_details(filling: Filling, last_state: int, molecules: bool) -> dict[str, Any]:
     """A filling with its path and segments and, of a molecule, its problem and drawing."""
     details: dict[str, Any] = {
         **filling.to_json(),

@@ -1,7 +1,7 @@
 """`exlm fill`, from the command to its output (the dataclasses are in `filled_text.py`):
 
 1. `_read_texts` makes a `FilledText`, still without fillings, of each text or row.
-2. `with_template` finds its sites, if it has some, and so its texts with masks (`templates.py`; of
+2. `add_template` finds its sites, if it has some, and so its texts with masks (`templates.py`; of
    molecules `molecule_sites.py`).
 3. `Filler` (`filler.py`) fills these: the network reads them (`graphs.py`), and a search finds the
    tokens (`text_search.py`, in one graph `graph_search.py`).
@@ -87,7 +87,7 @@ def fill(
     known_molecules = _read_known(command)
     devices.place_model(network, device)
     if command.has_sites:
-        given_texts = [with_template(text, command) for text in given_texts]
+        given_texts = [add_template(text, command) for text in given_texts]
     filler = Filler(network, tokenizer, command, command.tokens_per_batch, command.states)
     results = filler.fill(given_texts)
     is_quiet = command.file is None
@@ -175,7 +175,7 @@ def _read_known(options: FillCommandOptions) -> set[str] | None:
     return canonical | {standardize(text, "parent") for text in salts_and_ions}
 
 
-def with_template(text: FilledText, options: FillCommandOptions) -> FilledText:
+def add_template(text: FilledText, options: FillCommandOptions) -> FilledText:
     """The text with the template of its sites, or with the problem that it has."""
     if text.problem is not None:
         return text

@@ -109,8 +109,8 @@ class FillCommandOptions(FillOptions):
         id_column: column of a table that names its rows; found by its name where absent.
         header: whether a table has a header line; else its columns are `column 1`, `column 2`, ...
         sheet: sheet of an .xlsx file; the first where absent.
-        molecules: whether filled texts are SMILES. Where absent, the model knows (for older models,
-            the texts decide).
+        molecules: whether filled texts are SMILES. Where absent, the model says it, or else the
+            texts decide.
         site: of molecules, how many tokens each site may have: 3-8 for all, 1=3-8 for the site
             `[*:1]`. Without keep and replace, sites are the attachment points of the SMILES (`*`,
             `[*]` or `[*:1]`); two with the same number, or one in each of two fragments, are the
