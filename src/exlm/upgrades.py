@@ -59,7 +59,8 @@ def upgrade_grid_results(results: dict[str, Any]) -> dict[str, Any]:
 
 
 def upgrade_training_text(text: str) -> str:
-    """What RDKit cannot parse was written with whatever stood in it, such as \\v."""
+    """A line of `train.smi` as it is written now. What RDKit cannot parse had been written with
+    whatever stood in it, such as \\v."""
     return " ".join(text.split())
 
 
