@@ -19,7 +19,7 @@ from exlm.tasks.rows.datasets import MOLECULENET
 
 PAGE = Path(__file__).with_suffix(".md")
 REGRESSION = [name for name, entry in MOLECULENET.items() if entry.task_type == "regression"]
-[CLASSIFICATION] = MAIN_TABLES["main-molecules"]["finetune"].values()
+[CLASSIFICATION] = MAIN_TABLES["main-molecules"].finetune.values()
 Results = dict[tuple[str, str], dict[str, Any]]  # what results.json has, by baseline and data set
 
 

@@ -108,7 +108,7 @@ def best_row(title: str, rows: list[list[str]], percent: bool) -> list[str]:
 def printed_row(model: str, head: list[str]) -> list[str]:
     """What the paper prints for one of its own models."""
     printed = MAIN_TABLES["main-molecules"]
-    values = dict(zip(printed["columns"], printed["paper"][model], strict=True))
+    values = dict(zip(printed.columns, printed.paper[model], strict=True))
     return [f"*{model.rstrip('*')}*", *(f"*{values[name]}*" for name in head[1:])]
 
 

@@ -1,5 +1,18 @@
-"""What earlier versions wrote, as this version writes it. Each function is called where such a file
-is read. What else is read may lack an entry that earlier versions did not write."""
+"""What earlier versions wrote, as this version writes it.
+
+Whoever reads such a file calls its function here, and knows the form of today alone from there on.
+
+| file                            | what version 0.1 wrote               | function                |
+| ------------------------------- | ------------------------------------ | ----------------------- |
+| `recipe.yaml` of a fine-tuning  | `start_from: null`                   | `upgrade_recipe`        |
+| `state.json` of a checkpoint    | no `seconds`                         | `upgrade_checkpoint`    |
+| identities, in several files    | names of columns cut at their commas | `upgrade_identity`      |
+| `manifest.json` of a corpus     | `check_molecules`, not `molecules`   | `upgrade_corpus`        |
+| `results.json` of a fine-tuning | no checksums of files and rows       | `upgrade_grid_results`  |
+| `train.smi` beside a model      | control characters inside of a line  | `upgrade_training_text` |
+
+Two names of then are read beside those of now: `loss` in a log (exlm/paper/figures.py), and
+`task_states` of a model (exlm/model/modeling_exlm.py)."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -17,8 +30,38 @@ def upgrade_recipe(recipe: dict[str, Any]) -> dict[str, Any]:
 
 
 def upgrade_checkpoint(state: dict[str, Any]) -> dict[str, Any]:
-    """With the sums and the `seconds` since the last entry of the log, which checkpoints lacked."""
-    return {"sums": (), "seconds": [0.0, 0.0], **state}
+    """With the `seconds` since the last entry of the log."""
+    return {"seconds": [0.0, 0.0], **state}
+
+
+def upgrade_corpus(manifest: dict[str, Any]) -> dict[str, Any]:
+    """With the options `molecules` (None: not known) and `standardize`."""
+    options = manifest.get("options", {})
+    added = {"molecules": options.get("check_molecules"), "standardize": "none"}
+    return {**manifest, "options": {**added, **options}}
+
+
+def upgrade_grid_results(results: dict[str, Any]) -> dict[str, Any]:
+    """With all entries about seeds that the report reads. They are empty where they were not
+    recorded, and where a task type has no such thing."""
+    empty_entries = {
+        "label_columns": results["settings"]["task"].get("label_columns"),
+        "split": {},
+        "split_sha256": None,
+        "file_sha256": {},
+        "rows_sha256": {},
+        "counts": {},
+        "in_train": {},
+        "in_earlier_training": {},
+    }
+    seed_results = [empty_entries | result for result in results["runs"]]
+    return {"counts": {}, "interval": {}, **results, "runs": seed_results}
+
+
+def upgrade_training_text(text: str) -> str:
+    """A line of `train.smi` as it is written now. What RDKit cannot parse had been written with
+    whatever stood in it, such as \\v."""
+    return " ".join(text.split())
 
 
 def upgrade_identity(identity: dict[str, Any]) -> dict[str, Any]:

@@ -46,7 +46,7 @@ def similar(misspelled: str, names: Collection[str]) -> list[str]:
     matches = [
         name for name, other in sections.items() if section in other or other in similar_sections
     ]
-    # those with the same last section are the first
+    # names with the same last section come first
     return sorted(matches, key=lambda name: sections[name] != section)[:3]
 
 

@@ -19,7 +19,7 @@ def explain_error(error: BaseException, options: Collection[str]) -> str:
     # Group 'train.optimizer' does not accept option 'stepz'
     # Option 'trainn.steps' is not accepted
     if re.match("(Group|Option) '.+ accept", message):
-        # Only a recipe has such settings: `full_options` has looked up those of the command line.
+        # Only a recipe has such settings: `full_options` has looked up the command line's.
         setting = ".".join(re.findall(r"'(\S+)'", message))
         return f"there is no setting {setting}{did_you_mean(similar(setting, options))}"
     lines = [line.strip(" -") for line in message.splitlines()]

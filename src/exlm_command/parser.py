@@ -71,9 +71,9 @@ def run(name: str, arguments: list[str]) -> tuple[int, str]:
 
 
 def build_parser(name: str) -> ArgumentParser:
-    """The parser of one command. Its options are the arguments of the command's function, and those
-    of the class to which the function passes its `**options`: jsonargparse finds that call in the
-    function's source."""
+    """The parser of one command. Its options are the arguments of the command's function, and the
+    fields of the class to which the function passes its `**options`: jsonargparse finds that call
+    in the function's source."""
     function = function_of(name)
     command = COMMANDS[name]
     forms = {None: "{}", "?": "[{}]", "*": "[{} ...]", "+": "{} ..."}
@@ -197,7 +197,7 @@ def _full_name(name: str, option_types: dict[str, Any], command: str) -> str:
 
 
 def _check_brackets(name: str, values: list[str]) -> None:
-    """Raises InputError for a range, such as that of `mask_ratio`, that is no list in YAML."""
+    """Raises InputError for a range, as `mask_ratio` may be, that is no list in YAML."""
     has_brackets = len(values) == 1 and values[0].startswith("[")
     numbers = ",".join(value.strip("()[], ") for value in values)
     if "," in numbers and not has_brackets:

@@ -437,7 +437,7 @@ def test_several_tokens_go_where_their_states_are(model):
     assert 0 < chance <= 1 and chance == pytest.approx(1 - empty(network, tokenizer), abs=1e-6)
     assert [len(states) for states in filled.states] == [3, 3]
     assert filled.exact is True
-    assert all(0 <= state["weight"] <= 1.0001 for states in filled.states for state in states)
+    assert all(0 <= state.weight <= 1.0001 for states in filled.states for state in states)
 
 
 def empty(network, tokenizer):
@@ -609,7 +609,7 @@ def test_states_have_tokens_as_text_and_not_as_the_vocabulary_spells_them():
     with torch.no_grad():
         network.head.decoder.bias[tokenizer.convert_tokens_to_ids("Ġis")] = 50.0
     [filled] = fill_texts(network, tokenizer, ["this [MASK] very good"], states=True)
-    assert all(state["words"][0][0] == "is" for state in filled.states[0])
+    assert all(state.tokens[0][0] == "is" for state in filled.states[0])
 
 
 def test_samples_depend_on_the_seed_and_the_line_alone(model, tmp_path):

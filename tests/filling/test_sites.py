@@ -15,7 +15,7 @@ from rdkit import Chem
 from exlm import ExLMConfig, ExLMForMaskedLM
 from exlm.data.tokenization import letter_tokenizer
 from exlm.filling import graph_search
-from exlm.filling.fill import with_template
+from exlm.filling.fill import add_template
 from exlm.filling.filled_text import FilledText, Filling, Molecule
 from exlm.filling.filler import Filler, fill_texts
 from exlm.filling.graphs import load_for_filling
@@ -224,7 +224,7 @@ def test_lengths_are_ranked_together_and_equally_probable(model):
     filler = Filler(network, tokenizer, settings)
     texts = ["c1ccccc1*", "CC", "OC*"]
     inputs = [FilledText(line, text) for line, text in enumerate(texts, 1)]
-    filled_texts = list(filler.fill([with_template(text, settings) for text in inputs]))
+    filled_texts = list(filler.fill([add_template(text, settings) for text in inputs]))
     assert [filled.line for filled in filled_texts] == [1, 2, 3]
     assert (
         filled_texts[1].problem.startswith("no attachment point")

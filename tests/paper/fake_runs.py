@@ -44,7 +44,7 @@ def pretraining(
     root: Path,
     name: str,
     p: float | list[float] = 0.15,
-    r: int | None = None,
+    r: int = 1,
     steps: int = 100,
     seed: int = 0,
     corpus: str = "corpus/text",
@@ -56,15 +56,12 @@ def pretraining(
     joint: float | None = None,
     passes: dict | None = None,
     by_masks: dict | None = None,
-    warmup: int | None = None,
     prior: dict | None = None,
     **model: Any,
 ) -> Path:
     """One finished pre-training; `entropy` adds measurements, `joint` the joint nll, `passes` that
-    in several passes; `warmup` makes an earlier one."""
-    data = {"corpus": corpus, "mask_ratio": p, "tokens_per_batch": 4096} | (
-        {"repeat": r} if r else {}
-    )
+    in several passes."""
+    data = {"corpus": corpus, "mask_ratio": p, "tokens_per_batch": 4096, "repeat": r}
     switches = MODEL | model
     identity = {f"model.{key}": value for key, value in switches.items()}
     identity |= {f"data.{key}": value for key, value in data.items() if key != "corpus"}
@@ -75,10 +72,8 @@ def pretraining(
         "train.optimizer.learning_rate": rate,
     }
     prior = {"order": 0.0, "sticky": 0.0, "decay": None} | (prior or {})
-    if warmup is None and switches["objective"] == "exlm":
+    if switches["objective"] == "exlm":
         identity |= {f"prior.{key}": value for key, value in prior.items()}
-    elif warmup and switches["objective"] == "exlm":
-        identity["transition_warmup"] = warmup
     evaluation = {
         "step": steps,
         "accuracy": accuracy,
@@ -98,8 +93,8 @@ def pretraining(
             "model": switches,
             "train": {"steps": steps},
             "seed": seed,
-        }
-        | ({"prior": prior} if warmup is None else {"transition_warmup": warmup}),
+            "prior": prior,
+        },
     }
     write(root / name / "result.json", result | ({"machine": machine} if machine else {}))
     records = [
@@ -109,7 +104,7 @@ def pretraining(
             {
                 "step": step * steps // 10,
                 "kind": "train",
-                "loss": 3 + 3 * np.mean(p) ** (r or 1) * math.exp(-step / 3),
+                "loss": 3 + 3 * np.mean(p) ** r * math.exp(-step / 3),
             }
             | {"tokens": 40960.0, "seconds": 4.0 + step % 2},
             {
@@ -123,7 +118,7 @@ def pretraining(
     ]
     (root / name / "log.jsonl").write_text("".join(json.dumps(record) + "\n" for record in records))
     if entropy is not None:
-        _measurements(root / name, p, r or 1, entropy, states)
+        _measurements(root / name, p, r, entropy, states)
     return root / name
 
 
@@ -175,7 +170,8 @@ def finetuning(
         "task": {"dataset": task, "max_length": 128} | qa,
         "from_scratch": False,
     }
-    given |= {"start_from": None, "metric": metric} | settings
+    given |= {"start_from": None, "metric": metric, "data_sha256": None, "departures": []}
+    given |= settings
     splits = {split: values} | (other or {})
     runs = [
         {
@@ -260,6 +256,7 @@ def efficiency(directory: Path) -> None:
         "num_states": 4,
         "pairs": 20,
         "clock": "wall time",
+        "recipe": {"model": {"expanded_layers": "all"}},
     }
     content |= {"models": models, "ratio": 1.6, "ratio_quartiles": [1.55, 1.66]}
     write(directory / "efficiency.json", content)

@@ -7,7 +7,7 @@ import pytest
 
 from exlm.paper.comparisons import decide, weighted_sum
 from exlm.paper.display import CLAIMS, Model
-from exlm.paper.groups import Means
+from exlm.paper.groups import SeedMeans
 from exlm.paper.report import report
 from tests.paper.fake_runs import finetuning, pretraining
 from tests.paper.reports import only_group, read_csv, report_table
@@ -209,9 +209,9 @@ def test_differences_within_runs_are_of_runs_that_have_both_numbers():
     numbers = {run: {"nll": [value]} for run, value in nlls.items()}
     for run in ("a", "b"):
         numbers[run]["joint_nll"] = [nlls[run]]
-    means = Means({model: numbers})
+    means = SeedMeans({model: numbers})
     terms = [(1, model, ["nll"]), (-1, model, ["joint_nll"])]
     assert weighted_sum(means, terms) == (0.0, 0.0)
-    apart = Means({model: {"a": {"nll": [1.0]}, "b": {"joint_nll": [1.0]}}})
+    apart = SeedMeans({model: {"a": {"nll": [1.0]}, "b": {"joint_nll": [1.0]}}})
     total, error = weighted_sum(apart, terms)
     assert math.isnan(total) and error is None

@@ -137,12 +137,11 @@ def test_groups_are_kept_apart_and_labelled_apart(tmp_path, change):
         ),
         ({"expanded_layers": 1}, "model.expanded_layers = 1"),
         ({"copy_embedding": 0.06}, "model.copy_embedding = 0.06"),
-        ({"warmup": 30}, "transition_warmup = 30"),
     ],
 )
 def test_a_vanilla_mlm_is_compared_with_every_prior_and_expansion_of_exlm(tmp_path, change, words):
     pretraining(tmp_path, "mlm", objective="mlm", **change)
-    pretraining(tmp_path, "exlm", warmup=0)
+    pretraining(tmp_path, "exlm")
     pretraining(tmp_path, "exlm-now", seed=1, expanded_layers="all", copy_embedding=0.0)
     pretraining(tmp_path, "exlm-changed", **change)
     found = group_runs(find_runs([str(tmp_path)]))

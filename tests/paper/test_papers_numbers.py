@@ -50,7 +50,7 @@ def same(numbers, values):
 def test_the_papers_main_tables_are_the_sources(source):
     def printed(name):
         main = paper.MAIN_TABLES[name]
-        return [*main["quoted"].values(), *main["paper"].values()]
+        return [*main.quoted.values(), *main.paper.values()]
 
     rows = table_of(source, "table::classification")
     for (_, numbers), values in zip(rows, printed("main-molecules"), strict=True):

@@ -10,7 +10,7 @@ import pytest
 from exlm.paper.comparisons import weighted_sum
 from exlm.paper.display import Model
 from exlm.paper.find_runs import find_runs
-from exlm.paper.groups import Means
+from exlm.paper.groups import SeedMeans
 from exlm.paper.report import report
 from exlm.paper.tables import runs_table
 from tests.paper.fake_runs import editing, finetuning, pretraining, write
@@ -25,7 +25,7 @@ def test_means_medians_and_spread_over_both_kinds_of_seeds(tmp_path):
     group = only_group(tmp_path)
     exlm = Model("exlm", 4, 0.15)
     mean, deviation = group.means.mean(exlm, "rte")
-    middle, _ = Means(group.numbers, median).mean(exlm, "rte")
+    middle, _ = SeedMeans(group.numbers, median).mean(exlm, "rte")
     assert mean == pytest.approx((74.0 + 61.0) / 2)
     assert middle == pytest.approx((72.0 + 61.0) / 2)
     assert deviation == pytest.approx(100 * stdev([0.70, 0.72, 0.80, 0.60, 0.62, 0.61]))
@@ -139,7 +139,7 @@ def test_the_rows_that_a_training_had_are_a_range_over_seeds(tmp_path):
         for run, count in zip(result["runs"], (18, 15, 17), strict=True):
             run |= {"in_train": {"test": count}, "in_earlier_training": {"test": None}}
     [tuning] = find_runs([str(tmp_path)]).finetunings
-    assert tuning.scored_rows.in_words == "224, 15 to 18 of them in the training"
+    assert tuning.scored_rows.count_with_seen == "224, 15 to 18 of them in the training"
 
 
 def test_fine_tunings_that_differ_in_hyper_parameters_stand_beside_their_baseline(tmp_path):
@@ -367,7 +367,7 @@ def test_scores_of_the_same_runs_are_compared_run_by_run():
     exlm = Model("exlm", 4, 0.15)
     values = {"a": 1.0, "b": 3.0, "c": 5.0}
     numbers = {run: {"marginal": [value], "joint": [value - 0.5]} for run, value in values.items()}
-    means = Means({exlm: numbers})
+    means = SeedMeans({exlm: numbers})
     terms = [(1, exlm, ["marginal"]), (-1, exlm, ["joint"])]
     assert weighted_sum(means, terms) == (0.5, 0.0)
 

@@ -23,6 +23,7 @@ from exlm.data.chemistry import Standardize
 from exlm.errors import InputError
 from exlm.storage.files import read_or_empty, render
 from exlm.storage.manifest import MANIFEST, damage
+from exlm.upgrades import upgrade_corpus
 
 FORMAT_VERSION = 1
 # What every manifest has.
@@ -136,9 +137,7 @@ def _as_paths(paths: str | Path | Sequence[str | Path]) -> list[Path]:
 
 
 def _manifest(path: Path) -> dict[str, Any]:
-    """The manifest of a corpus; InputError if there is none of this format. That of an earlier
-    version is completed: `molecules` was called `check_molecules`, or may be unknown (None), and
-    nothing was standardized."""
+    """The manifest of a corpus; InputError if there is none of this format."""
     if not path.exists():
         raise InputError(
             f"{path} does not exist; make a corpus with exlm prepare, or correct the name"
@@ -155,9 +154,7 @@ def _manifest(path: Path) -> dict[str, Any]:
             f"{path} is not a whole corpus of format {FORMAT_VERSION}; "
             "make a corpus with exlm prepare, or correct the name"
         )
-    options = manifest.get("options", {})
-    added = {"molecules": options.get("check_molecules"), "standardize": "none"}
-    return {**manifest, "options": {**added, **options}}
+    return upgrade_corpus(manifest)
 
 
 def _open_index(path: Path) -> np.ndarray:

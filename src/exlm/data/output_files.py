@@ -114,8 +114,7 @@ def write_by_frames(
     to one, others byte by byte. A piece of a .npy file is the numbers alone, float32. An
     interrupted command goes on after the pieces that are finished, if input and `settings` are the
     same. Returns the sums of what `write` returns."""
-    # Earlier versions called a frame a chunk.
-    identity = {**settings, "input": sha256(path_of(input.name)), "rows_of_a_chunk": FRAME_ROWS}
+    identity = {**settings, "input": sha256(path_of(input.name)), "rows_of_a_frame": FRAME_ROWS}
     unfinished = target.with_name(f".unfinished-{target.name}")
     with resumable_directory(unfinished, to_json_types(identity)) as folder:
         columns = find_columns(input, FRAME_ROWS)

@@ -21,7 +21,7 @@ from exlm.filling.graphs import fills_molecules, graphs_of_texts, load_for_filli
 from exlm.filling.options import FillOptions
 from exlm.model.masked_lm import ExLMForMaskedLM
 from exlm.storage.files import check_suffix, render, replacing
-from exlm.tasks.predict import explain_prediction, is_finetuned
+from exlm.tasks.predict import can_predict, explain_prediction
 from exlm.train import devices
 
 Case = dict[str, Any]
@@ -67,9 +67,9 @@ def explore(model: str, text: str, output: str = "explore.html", **options: Any)
             tokens, a slider hides weak links, fillings can be clicked on, and molecules are drawn.
             .svg, .pdf and .png write a figure of the DAG and the matrix of its links; the last two
             need pip install '.[figures]', in the folder of ExLM's source.
-        options: those of `ExploreOptions`."""
+        options: the options of `ExploreOptions`."""
     explore_options = ExploreOptions(**options)
-    if is_finetuned(model):
+    if can_predict(model):
         defaults = vars(ExploreOptions())
         changed = [name for name, value in vars(explore_options).items() if value != defaults[name]]
         if changed:
@@ -125,11 +125,11 @@ def build_case(
         - molecules: whether the text is a SMILES.
         - segments: the text as a list of [string, mask or None], with masks numbered from 0.
         - states: for each state, in the order of the lattice, its mask (-1 for BOS, M for EOS),
-          weight and, as `words`, its `token_count` most probable tokens.
+          weight and, called `words`, its `token_count` most probable tokens.
         - edges: [u, v, probability] for every link between states, whatever tokens and paths the
           options allow. `mlm` and `ctc` have none.
-        - fillings: as in `fill`, and segments, the path from BOS to EOS (the best one, but of a
-          sample the one that was sampled), a molecule's drawing and its problem.
+        - fillings: as in `fill`, and segments, the path from BOS to EOS (the most probable path,
+          but of a sample the sampled path), a molecule's drawing and its problem.
 
     Raises InputError if the text has no mask, is too long or cannot be encoded."""
     in_one_pass = replace(options or ExploreOptions(), passes=1)
@@ -142,7 +142,7 @@ def build_case(
         filled = filler.fill_graph(filled, masked_text, graph)
     if filled.problem is not None:
         raise InputError(f"the text cannot be filled: {filled.problem}")
-    states = filler.describe_states(graph, token_count)
+    states = [state.to_json() for state in filler.describe_states(graph, token_count)]
     for state, target in zip(states, graph.target_of_state.tolist(), strict=True):
         state["mask"] = target - 1
     # the first state emits BOS and the last one EOS, never another token
@@ -164,12 +164,12 @@ def build_case(
         "states": states,
         "edges": edges if network.config.has_links else [],
         "fillings": [
-            _with_details(filling, len(states) - 1, molecules) for filling in filled.fillings
+            _add_details(filling, len(states) - 1, molecules) for filling in filled.fillings
         ],
     }
 
 
-def _with_details(filling: Filling, last_state: int, molecules: bool) -> dict[str, Any]:
+def _add_details(filling: Filling, last_state: int, molecules: bool) -> dict[str, Any]:
     """A filling with its path and segments and, of a molecule, its problem and drawing."""
     details: dict[str, Any] = {
         **filling.to_json(),

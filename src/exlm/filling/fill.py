@@ -1,7 +1,7 @@
 """`exlm fill`, from the command to its output (the dataclasses are in `filled_text.py`):
 
 1. `_read_texts` makes a `FilledText`, still without fillings, of each text or row.
-2. `with_template` finds its sites, if it has some, and so its texts with masks (`templates.py`; of
+2. `add_template` finds its sites, if it has some, and so its texts with masks (`templates.py`; of
    molecules `molecule_sites.py`).
 3. `Filler` (`filler.py`) fills these: the network reads them (`graphs.py`), and a search finds the
    tokens (`text_search.py`, in one graph `graph_search.py`).
@@ -62,11 +62,11 @@ def fill(
             RDKit reads it, it has no radicals, and it is what was to stay with something new at
             every site and nowhere else), smiles (canonical), unique (no earlier filling of this
             text is the same molecule), new (see known), qed, sa_score (1 is easy to make, 10 hard)
-            and similarity to the molecule of keep or replace (Tanimoto, Morgan 2). .sdf has those
-            that are unique molecules; .html and .png draw them, at most 300, with what was filled
-            in coloured.
+            and similarity to the molecule of keep or replace (Tanimoto, Morgan 2). .sdf has the
+            fillings that are unique molecules; .html and .png draw these, at most 300, and colour
+            what was filled in.
         device: auto, cpu, cuda or one of several (cuda:1).
-        options: those of `FillCommandOptions`."""
+        options: the options of `FillCommandOptions`."""
     command = FillCommandOptions(**options)
     if output:
         check_suffix(output, WRITERS)
@@ -87,7 +87,7 @@ def fill(
     known_molecules = _read_known(command)
     devices.place_model(network, device)
     if command.has_sites:
-        given_texts = [with_template(text, command) for text in given_texts]
+        given_texts = [add_template(text, command) for text in given_texts]
     filler = Filler(network, tokenizer, command, command.tokens_per_batch, command.states)
     results = filler.fill(given_texts)
     is_quiet = command.file is None
@@ -108,8 +108,8 @@ def fill(
 
 
 def _read_texts(texts: list[str], options: FillCommandOptions) -> list[FilledText]:
-    """The texts of the command, or else those of the rows of the file: each with its name if the
-    file has a column of names, and with its problem if it cannot be filled."""
+    """The texts of the command, or else the texts of the file. A text of a file has its name if the
+    file has a column of names, and its problem if it cannot be filled."""
     if bool(texts) == (options.file is not None):
         raise InputError("give either texts after the model or --file")
     if options.file is None:
@@ -155,7 +155,7 @@ def _refuse_what_is_not_for_the_texts(
 def _read_known(options: FillCommandOptions) -> set[str] | None:
     """The canonical SMILES of the file `known`, if there is one, also of ions and salts without
     their charges and counterions; a note counts what is no molecule. InputError if most of its
-    first texts are none."""
+    first texts are no molecules."""
     file = options.known
     if file is None:
         return None
@@ -175,7 +175,7 @@ def _read_known(options: FillCommandOptions) -> set[str] | None:
     return canonical | {standardize(text, "parent") for text in salts_and_ions}
 
 
-def with_template(text: FilledText, options: FillCommandOptions) -> FilledText:
+def add_template(text: FilledText, options: FillCommandOptions) -> FilledText:
     """The text with the template of its sites, or with the problem that it has."""
     if text.problem is not None:
         return text
@@ -192,8 +192,8 @@ def with_template(text: FilledText, options: FillCommandOptions) -> FilledText:
 def _select(
     filled: FilledText, options: FillCommandOptions, special_tokens: set[str]
 ) -> FilledText:
-    """The text with the fillings to give: without those of special tokens, with `valid_only` those
-    that are valid, and of these the `top` first different ones."""
+    """The text with the fillings to give. A filling with special tokens is left out, and with
+    `valid_only` a filling that is not valid. Of the others, the first `top` different ones stay."""
     usable: list[Filling] = []
     for filling in filled.fillings:
         is_plain = special_tokens.isdisjoint(chain(*filling.tokens))

@@ -30,7 +30,7 @@ class Filling:
     """A filling of a text."""
 
     text: str  # the whole text, filled
-    tokens: list[list[str]]  # those that fill each mask, by their names in the vocabulary
+    tokens: list[list[str]]  # what fills each mask, by the names of the vocabulary
     log_probability: float
     path: list[int] | None = None  # the state of each token, in one pass
     # Only a text with sites has these: the text with masks that was filled, and the number of each
@@ -98,6 +98,18 @@ def most_probable_first(fillings: Iterable[Filling]) -> list[Filling]:
 
 
 @dataclass(frozen=True)
+class MaskState:
+    """What one state of a mask says of the text."""
+
+    weight: float  # the probability that a path visits it
+    tokens: list[tuple[str, float]]  # its most probable tokens, with their probabilities
+
+    def to_json(self) -> dict[str, Any]:
+        """The state as an entry of a line of JSON, where its tokens are called `words`."""
+        return {"weight": self.weight, "words": [list(token) for token in self.tokens]}
+
+
+@dataclass(frozen=True)
 class FilledText:
     """A text, and its fillings once it is filled; it gets none if it has a problem."""
 
@@ -111,8 +123,7 @@ class FilledText:
     kept: float | None = None
     passes: int | None = None
     warning: str | None = None
-    # What the states of each mask are, if they are asked for.
-    states: list[list[dict[str, Any]]] | None = None
+    states: list[list[MaskState]] | None = None  # of each mask, if they are asked for
     left_out: int = 0
 
     @property
@@ -130,4 +141,6 @@ class FilledText:
         del entry["template"]
         if self.states is None:
             del entry["states"]
+        else:
+            entry["states"] = [[state.to_json() for state in mask] for mask in self.states]
         return entry

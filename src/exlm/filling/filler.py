@@ -5,7 +5,6 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import accumulate, chain, islice, pairwise
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -13,7 +12,7 @@ from transformers import PreTrainedTokenizerFast
 
 from exlm.data.drawing import Segment
 from exlm.filling import graph_search
-from exlm.filling.filled_text import FilledText, Filling, most_probable_first
+from exlm.filling.filled_text import FilledText, Filling, MaskState, most_probable_first
 from exlm.filling.graph_search import Graph
 from exlm.filling.graphs import MaskedText, graphs_of_texts, tokenize
 from exlm.filling.options import TOKENS_PER_BATCH, FillOptions, allowed_tokens
@@ -177,9 +176,9 @@ class Filler:
             for (start, end), (_, mask) in zip(limits, pieces, strict=True)
         ]
 
-    def describe_states(self, graph: Graph, token_count: int = TOP_TOKENS) -> list[dict[str, Any]]:
-        """For every state, its `weight`, the probability that a path allowed by the options visits
-        it, and in `words` its most probable tokens, each with its probability."""
+    def describe_states(self, graph: Graph, token_count: int = TOP_TOKENS) -> list[MaskState]:
+        """Every state of the graph, BOS and EOS included, with its `token_count` most probable
+        tokens; the weights are probabilities among the paths that the options allow."""
         paths, lengths = self._allowed_paths(graph)
         visits = [p * graph_search.visits(paths, length).sum(0) for length, p in lengths.items()]
         weights = torch.stack(visits).sum(0) / sum(lengths.values())
@@ -188,11 +187,11 @@ class Filler:
         for state, weight in enumerate(weights.tolist()):
             spellings = map(self._spelling, top.indices[state].tolist())
             top_tokens = zip(spellings, top.values[state].tolist(), strict=True)
-            states.append({"weight": weight, "words": [list(pair) for pair in top_tokens]})
+            states.append(MaskState(weight, list(top_tokens)))
         return states
 
-    def states_of_masks(self, graph: Graph) -> list[list[dict[str, Any]]]:
-        """The states of each mask, without those of BOS and EOS."""
+    def states_of_masks(self, graph: Graph) -> list[list[MaskState]]:
+        """The states of each mask; the states of BOS and EOS are left out."""
         states = self.describe_states(graph)
         targets = graph.target_of_state
         masks = range(1, graph.num_masks + 1)

@@ -43,7 +43,7 @@ class Graph:
     probs: Tensor
     # [N, N] log-probabilities of going from state u to state v > u; -inf where there is no link
     links: Tensor
-    # [N] where in the text the mask of each state stands; those of BOS come first, of EOS last
+    # [N] where in the text the mask of each state stands; the states of BOS come first, of EOS last
     place_of_state: Tensor
 
     @property
@@ -95,7 +95,7 @@ def restrict(graph: Graph, allowed: Tensor | None, temperature: float) -> Graph:
 
 
 def with_one_per_mask(graph: Graph) -> Graph:
-    """The graph with only those links that lead from one mask to the next. Every path visits each
+    """The graph with only the links that lead from one mask to the next. Every path visits each
     mask exactly once."""
     target = graph.target_of_state
     following = target[:, None] + 1 == target

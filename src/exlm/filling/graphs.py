@@ -58,8 +58,8 @@ def load_for_filling(path: str) -> tuple[ExLMForMaskedLM, PreTrainedTokenizerFas
 def fills_molecules(
     network: ExLMForMaskedLM, tokenizer: PreTrainedTokenizerFast, texts: Sequence[str]
 ) -> bool:
-    """Whether texts with masks are SMILES. The configuration of the model says so; for an older
-    model, its tokenizer or the texts decide."""
+    """Whether texts with masks are SMILES. The configuration of the model says so; if it does not,
+    the tokenizer or the texts decide."""
     if network.config.molecules is not None:
         return network.config.molecules
     with_atoms = (MASKS.sub("C", text.replace(str(tokenizer.mask_token), "C")) for text in texts)

@@ -19,8 +19,8 @@ def judge(filled: FilledText, known_molecules: Set[str] | None) -> FilledText:
     stays of the text's template, or is in more pieces, is not valid.
 
     Args:
-        known_molecules: the canonical SMILES of those that are not new, whatever their charges and
-            counterions (`parent`); None: nothing is known of it."""
+        known_molecules: the canonical SMILES of molecules that are not new, whatever their charges
+            and counterions (`parent`); None: it is not known which are new."""
     from rdkit.Contrib.SA_Score import sascorer  # reads a table of fragments first
 
     original = filled.template.original if filled.template else None

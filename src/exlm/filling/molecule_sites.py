@@ -82,8 +82,8 @@ def _match(molecule: Chem.Mol, smarts: str, option: str) -> set[int]:
 
 
 def find_groups(molecule: Chem.Mol, kept: str | None, replaced: str | None) -> list[set[int]]:
-    """The atoms of each group to free: those that the SMARTS `replaced` matches, or else the groups
-    that hang on what `kept` matches."""
+    """The atoms of each group to free: the atoms that the SMARTS `replaced` matches, or else the
+    groups that hang on the atoms that `kept` matches."""
     if replaced is not None:
         return [_match(molecule, replaced, "replace")]
     core = _match(molecule, str(kept), "keep")
@@ -168,7 +168,7 @@ def _bond(molecule: Chem.RWMol, first: int, second: int) -> None:
 
 def to_smiles(molecule: Chem.Mol, sampled: bool) -> str:
     """The SMILES in which each site is one piece between what it is bonded to: RDKit's own, or one
-    that begins at another atom; of several, that with the smallest `_cost`."""
+    that begins at another atom; of several SMILES, the one with the smallest `_cost`."""
     molecule.UpdatePropertyCache(strict=False)
     Chem.FastFindRings(molecule)
     candidates = []

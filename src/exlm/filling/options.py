@@ -1,5 +1,5 @@
-"""How to fill masks: the options that `exlm fill` and `exlm explore` share, those of `exlm fill`
-alone, and which tokens they allow."""
+"""How to fill masks: the options that `exlm fill` and `exlm explore` share, the options of
+`exlm fill` alone, and which tokens they allow."""
 
 import re
 from dataclasses import dataclass
@@ -24,7 +24,8 @@ class FillOptions:
 
     Attributes:
         n_best: how many fillings to search for each text (for each length, if there are several
-            lengths); `samples` does not use it. `exlm fill` leaves out those with special tokens.
+            lengths); `samples` does not use it. `exlm fill` leaves out fillings with special
+            tokens.
         samples: sample so many fillings for each text (or length), by their probability, instead
             of searching for the most probable ones.
         tokens: how many tokens to fill in altogether, such as 3 or 2-4, on all paths as with
@@ -44,10 +45,10 @@ class FillOptions:
             all masks jointly and takes a fifteenth of the time: a pass reads every beginning that
             is kept.
         allow: the only tokens to fill in, such as A,V,L, by their names in the vocabulary. In
-            molecules an element, such as N or Cl, stands for all its atoms ([nH], n, [NH3+]); atoms
-            are limited to those named here, and other tokens (bonds, branches, ring digits) to
-            those named, if any is. The probabilities of each pass are those among the fillings
-            that are left, exactly.
+            molecules an element, such as N or Cl, stands for all its atoms ([nH], n, [NH3+]); if
+            an atom is named, no other atom is filled in, and if another token (a bond, branch or
+            ring digit) is named, no other such token. The probabilities of each pass are then
+            exact among the fillings that are left.
         forbid: tokens or elements never to fill in.
         temperature: the distribution of each state over tokens is raised to 1 / temperature, and
             normalised: below 1 the usual becomes more probable, above 1 the unusual."""
@@ -102,20 +103,20 @@ class FillCommandOptions(FillOptions):
     """What `exlm fill` fills, and which fillings it gives.
 
     Attributes:
-        file: a file of texts, in place of those after the model, in any format that `exlm prepare`
+        file: a file of texts, in place of texts after the model, in any format that `exlm prepare`
             reads; `-` is standard input with a text in each line, and `-.csv`, ... with a table.
         text_column: column of a table to read; found by its name where absent.
         id_column: column of a table that names its rows; found by its name where absent.
         header: whether a table has a header line; else its columns are `column 1`, `column 2`, ...
         sheet: sheet of an .xlsx file; the first where absent.
-        molecules: whether filled texts are SMILES. Where absent, the model knows (for older models,
-            the texts decide).
+        molecules: whether filled texts are SMILES. Where absent, the model says it, or else the
+            texts decide.
         site: of molecules, how many tokens each site may have: 3-8 for all, 1=3-8 for the site
             `[*:1]`. Without keep and replace, sites are the attachment points of the SMILES (`*`,
             `[*]` or `[*:1]`); two with the same number, or one in each of two fragments, are the
             ends of a linker. Each number of tokens is filled by itself, and all are taken to be
             equally probable, as length_probability says. Of proteins, the residues that are free:
-            30-37 54 are those from the 30th to the 37th, both included, and the 54th.
+            30-37 54 are the residues from the 30th to the 37th, both included, and the 54th.
         keep: SMARTS of a piece of the molecules that stays; everything else becomes sites (numbered
             in the order of the SMILES), with as many tokens as now unless site says otherwise.
         replace: SMARTS of a piece of the molecules that becomes such a site.
@@ -123,8 +124,8 @@ class FillCommandOptions(FillOptions):
             each with the probability that a path visits it and its top tokens (`words`).
         tokens_per_batch: how many expanded tokens one forward pass may have (in a pre-training,
             that is tokens_per_micro_batch).
-        valid_only: leave out those of the n_best fillings that are not valid; no others are
-            searched for them, so there may be fewer, or none.
+        valid_only: leave out fillings that are not valid; no others are searched in their place,
+            so there may be fewer than n_best, or none.
         top: how many fillings to give for each text at most: the most probable of all lengths,
             and only the first of several that are the same molecule.
         known: a file of molecules, read as `header` says, from its column `text_column` if it has

@@ -1,5 +1,5 @@
-"""`exlm score`: how much more probable a model finds the residues of a mutant than those of the
-wild type, where all mutated positions are masked together."""
+"""`exlm score`: how much more probable a model finds the residues of a mutant than the residues of
+the wild type, where all mutated positions are masked together."""
 
 import os
 import re
@@ -66,7 +66,8 @@ def score(
             ... are standard input.
         output: .csv, .tsv, .parquet or .xlsx file to write; INPUT-MODEL-scores.csv beside the input
             where absent.
-        text_column: column of the wild types; by default that with a usual name, such as sequence.
+        text_column: column of the wild types; by default the column with a usual name, such as
+            sequence.
         mutations_column: column of mutations such as A39V or p.Ala39Val, several as V39A:D40C, WT,
             or of whole mutants as long as the wild type; `mutations` or else `mutant` where absent.
         label_column: column of measured effects, whose Spearman correlations are printed.
@@ -193,9 +194,9 @@ def score_mutants(
 
 
 def log_odds(graph: Graph, token_ids: Tensor) -> np.ndarray:
-    """Both scores [rows, 2] of `token_ids` [rows, 2, masks], the tokens of the mutants and those of
-    the wild types at the masks. The first sums over all paths; the second only over those with one
-    state in every mask, as `exlm fill` does in one pass."""
+    """Both scores [rows, 2] of `token_ids` [rows, 2, masks], the tokens of the mutants and of the
+    wild types at the masks. The first score sums over all paths, the second over the paths with one
+    state in every mask alone, as `exlm fill` does in one pass."""
     masks = token_ids.shape[2]
     # [masks, V]
     marginals = graph_search.marginals(graph).log()

@@ -63,7 +63,7 @@ def protein_template(sequence: str, options: FillCommandOptions) -> Template:
 
 def molecule_template(smiles: str, options: FillCommandOptions) -> Template:
     """A molecule with sites: what hangs on the atoms that the SMARTS `keep` matches, the atoms that
-    `replace` matches, or else its attachment points. Those of `keep` and `replace` have as many
+    `replace` matches, or else its attachment points. The sites of `keep` and `replace` have as many
     tokens as now, unless `site` says otherwise. InputError if the molecule does not fit them."""
     problem = molecule_problem(smiles)
     if problem:

@@ -20,7 +20,7 @@ READ_AT_ONCE = 8  # beginnings, in a beam search
 
 @dataclass(frozen=True)
 class Beginning:
-    """The tokens of some masks of a text. With those of all masks it is a whole filling."""
+    """The tokens of some masks of a text; with the tokens of all masks, a whole filling."""
 
     ids_of_masks: dict[int, list[int]]  # by the place of the mask
     log_prob: float  # of all these tokens together
@@ -116,8 +116,8 @@ class TextSearch:
     def _graphs_of_next_masks(
         self, beginnings: list[Beginning], passes_left: int, at_once: int
     ) -> Iterator[Graph]:
-        """For each beginning the graph of those masks alone that the next pass reveals; so many
-        beginnings are read at once."""
+        """For each beginning the graph of the masks that the next pass reveals. The network reads
+        `at_once` beginnings together."""
         if passes_left == self.passes:
             yield _most_certain_masks(self.first, self.text.masks, passes_left)
             return
@@ -129,7 +129,7 @@ class TextSearch:
 
 
 def _most_certain_masks(graph: Graph, masks: list[int], passes_left: int) -> Graph:
-    """The graph of those masks alone that the next pass reveals, with one state in each."""
+    """The graph of only the masks that the next pass reveals, with one state in each path."""
     one_per_mask = graph_search.with_one_per_mask(graph)
     # In a model whose BOS and EOS have several states, a BOS or EOS that was filled in has states,
     # too: not all places of the graph are masks.

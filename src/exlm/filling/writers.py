@@ -19,7 +19,7 @@ from exlm.storage.files import render
 MOST_DRAWINGS = 300  # on a page or in a picture
 PAGE = Path(__file__).with_name("fillings.html")
 
-# the columns of a table, and those that say something of a text without fillings
+# the columns of a table, and the columns that a text without fillings has, too
 COLUMNS = ["line", "name", "text", "filling", "filled", "probability", "log_probability"]
 COLUMNS += ["token_count", "length_probability", "passes"]
 OF_MOLECULES = [field.name for field in fields(Molecule)]
@@ -49,7 +49,7 @@ def _sdf(filled_texts: list[FilledText], path: Path, molecules: bool) -> None:
             molecule.SetProp("_Name", filled.name or "")
             # RDKit's older code leaves out cis and trans in rings
             if Chem.FindMolChiralCenters(molecule, useLegacyImplementation=False):
-                # The centres of SMILES are absolute; without the flag, those of an SDF are not.
+                # The centres of SMILES are absolute; of an SDF they are so with this flag alone.
                 molecule.SetIntProp("_MolFileChiralFlag", 1)
             row = _row(filled, filling)
             for name in [*COLUMNS, *OF_MOLECULES]:
@@ -59,7 +59,7 @@ def _sdf(filled_texts: list[FilledText], path: Path, molecules: bool) -> None:
 
 
 def _row(filled: FilledText, filling: Filling | None = None) -> dict[str, Any]:
-    """The row of a filling, or without one that of the text."""
+    """The row of a filling, or of a text without fillings."""
     row: dict[str, Any] = {}
     if filling is not None:
         row = filling.to_json()

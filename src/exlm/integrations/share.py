@@ -7,12 +7,7 @@ from typing import Any
 
 from exlm.data.columns import listed
 from exlm.errors import InputError
-from exlm.storage.files import (
-    GRID_RESULTS,
-    MODEL_CARD,
-    read_or_empty,
-    without_folders,
-)
+from exlm.storage.files import GRID_RESULTS, MODEL_CARD, read_or_empty, without_folders
 from exlm.storage.manifest import MANIFEST, find_change, finish_run, forget_removed, new_directory
 from exlm.storage.models import check_model
 from exlm.storage.shipped import model_path
@@ -25,7 +20,7 @@ SETTINGS_OF_FILES = ("dataset", "valid", "test", "data_dir", "split")
 def share(model: str, directory: str) -> Path:
     """Copies a model without the rows that it was trained on.
 
-    The copy has the files that `manifest.json` lists, and the card (`README.md`). That of a
+    The copy has the files that `manifest.json` lists, and the card (`README.md`). The copy of a
     fine-tuning also has the models of all seeds and `results.json`, so that it predicts the same
     numbers. It names columns, classes and files of the data, but not their folders.
 
@@ -84,7 +79,7 @@ def _files_of_model(folder: Path) -> list[Path]:
 
 def _without_folders(content: Any) -> Any:
     """The content of `results.json`, with names of files in the place of their paths, also of
-    those that are not here."""
+    files that are not here."""
     if isinstance(content, list):
         return [_without_folders(entry) for entry in content]
     if not isinstance(content, dict):

@@ -38,11 +38,11 @@ class Embedder(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator)
     Args:
         model: a pre-trained or fine-tuned model directory.
         pooling: `mean` over the tokens, or the `first` state.
-        layers: how many of the layers to use; None: those that the fine-tuning used, or else all,
-            with late expansion those before it.
+        layers: how many of the layers to use; None: as many as the fine-tuning used, or else all,
+            with late expansion the layers before it.
         molecules: whether the strings are SMILES, which RDKit must be able to read; None: what the
             model was trained on, or for models that do not say, what most strings are.
-        max_length: longest string in tokens; None: that of the fine-tuning, or 512. Longer text is
+        max_length: longest string in tokens; None: as in the fine-tuning, or 512. Longer text is
             cut, and a longer molecule cannot be used.
         standardize: rewrite molecules as RDKit's canonical SMILES (`canonical`), also without salts
             and charges (`parent`), or not (`none`); None: as in the training of the model.

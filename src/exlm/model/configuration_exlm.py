@@ -217,13 +217,12 @@ class ExLMConfig(PreTrainedConfig, ArchitectureConfig):
     # What the classification head reads: the vector of the first token (paper), or the mean of all.
     classifier_pooling: Literal["first", "mean"] = "first"
     # How many layers run for embeddings and for tasks: the hidden states after them are the model's
-    # embeddings, in every tool. None (models of earlier versions) becomes all layers, or those
-    # before a late expansion.
+    # embeddings, in every tool. None becomes all layers, or those before a late expansion.
     task_layers: int | None = None
     type_vocab_size = 1  # no setting: two texts are told apart by the token between them
 
     # What the texts of the training corpus are, so that later commands treat new texts alike.
-    # Whether they are SMILES. None: unknown, as of models that were saved before this was recorded.
+    # Whether they are SMILES. None: not known.
     molecules: bool | None = None
     # How SMILES are spelled: as they are written, canonical, or as the parent molecule.
     standardize: Literal["none", "canonical", "parent"] = "none"

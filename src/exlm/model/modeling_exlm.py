@@ -283,7 +283,7 @@ class ExLMModel(ExLMPreTrainedModel):
         vectors, hidden_states = self.encode_tokens(sequences, every_layer, repeat_pooling="mean")
         return BaseModelOutput(last_hidden_state=vectors, hidden_states=hidden_states or None)
 
-    # The name that sentence-transformers finds in directories of earlier versions.
+    # A name that sentence-transformers may find in a model's directory (exlm/upgrades.py).
     task_states = forward
 
     def task_input(

@@ -7,9 +7,9 @@ from statistics import variance
 from typing import Any
 
 from exlm.paper.display import CLAIMS, DIGITS, DISPLAY, METHODS, MLMS, Model, Row, title
-from exlm.paper.groups import Means, RunGroup
+from exlm.paper.groups import RunGroup, SeedMeans
 from exlm.paper.page import Table
-from exlm.paper.tables import as_table, mean_entries, model_row
+from exlm.paper.tables import make_table, mean_entries, model_row
 from exlm.pretrain.run import SMALLEST_TIE
 
 Term = tuple[float, Model, Sequence[str]]  # a weight, and the mean of several quantities of a model
@@ -27,7 +27,7 @@ def worth_table(groups: Sequence[RunGroup]) -> Table:
                 rows += _gain(group, exlm, [quantity], sign=-1, digits=3)
             tasks = group.shared_tasks([exlm, Model("mlm-plus-plus", 1, exlm.p)])
             rows += _gain(group, exlm, tasks, sign=1, digits=2)
-    return as_table("worth", rows)
+    return make_table("worth", rows)
 
 
 def _gain(group: RunGroup, exlm: Model, quantities: list[str], sign: int, digits: int) -> list[Row]:
@@ -71,7 +71,7 @@ def claims_table(groups: Sequence[RunGroup]) -> Table:
             if terms and frozenset(terms) not in meanings:
                 meanings.add(frozenset(terms))
                 rows += _claim_row(group, claim, terms)
-    return as_table("claims", rows, count=len(rows))
+    return make_table("claims", rows, count=len(rows))
 
 
 def _terms(group: RunGroup, entries: Sequence[dict[str, Any]]) -> list[Term]:
@@ -126,7 +126,7 @@ def _claim_row(group: RunGroup, claim: str, terms: Sequence[Term]) -> list[Row]:
     return [row]
 
 
-def weighted_sum(means: Means, terms: Sequence[Term]) -> tuple[float, float | None]:
+def weighted_sum(means: SeedMeans, terms: Sequence[Term]) -> tuple[float, float | None]:
     """A sum of quantities, and its standard error, pooled over the pre-training seeds of the
     models; None if a model has one seed. The sum is NaN if no run of a model has all of its
     quantities. Models are independent. Several quantities of the same runs are not, so they are

@@ -175,21 +175,22 @@ class StepCost:
     """What a step of ExLM and of the MLM costs, as `measure_cost` wrote it."""
 
     study: Path  # the directory
-    ratio: float  # how many times the cost of the MLM that of ExLM is
+    ratio: float  # the cost of ExLM, divided by the cost of the MLM
     rows: list[Row]  # of the table of costs
 
 
 def read_step_cost(study: Path, content: dict[str, Any]) -> StepCost:
     """The cost in a directory whose efficiency.json has this content."""
     setting = f"p = {percent(content['mask_ratio'])}, {content['pairs']} pairs"
-    layers = content.get("recipe", {}).get("model", {}).get("expanded_layers", "all")
+    layers = content["recipe"]["model"]["expanded_layers"]
     ratio = content["ratio"]
-    titles = {"mlm": METHODS["mlm"]}
-    titles["exlm"] = f"ExLM, k = {content['num_states']}, expanded layers: {layers}"
-    ratios = {"mlm": 1.0, "exlm": ratio}
-    quartiles = {"mlm": "", "exlm": "{:.2f}–{:.2f}".format(*content["ratio_quartiles"])}
+    low, high = content["ratio_quartiles"]
+    exlm = f"ExLM, k = {content['num_states']}, expanded layers: {layers}"
     rows: list[Row] = []
-    for name, title in titles.items():
+    for name, title, times_mlm, quartiles in (
+        ("mlm", METHODS["mlm"], 1.0, ""),
+        ("exlm", exlm, ratio, f"{low:.2f}–{high:.2f}"),
+    ):
         step = content["models"][name]
         row = {
             "group": f"ours: {study}, {setting}, {device_of(content)}",
@@ -197,8 +198,8 @@ def read_step_cost(study: Path, content: dict[str, Any]) -> StepCost:
             "ms per step": 1000 * step["seconds_per_step"],
             "tokens per second": round(step["tokens_per_second"]),
             "memory, GB": step["peak_memory_bytes"] / 1e9,
-            "times MLM": ratios[name],
-            "quartiles": quartiles[name],
+            "times MLM": times_mlm,
+            "quartiles": quartiles,
             "clock": content["clock"],
         }
         rows.append(row)

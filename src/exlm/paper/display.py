@@ -2,10 +2,15 @@
 (texts.yaml), claims (claims.yaml), and the models that the experiments compare, with the paper's
 numbers of them (paper_numbers.yaml).
 
-A quantity is a named number of a run. `mnli` is the metric of a run on this task, of test data if
-there are any, else of validation data. `mnli f1` is another metric of these data, `mnli mismatched`
-the run's metric of another part. Quantities on held-out data are named by their place in a file, as
-`entropy/mean`."""
+A quantity is a named number of a run:
+
+| quantity          | what it is                                                                |
+| ----------------- | ------------------------------------------------------------------------- |
+| `mnli`            | the run's metric on this task, of test data or, without any, of valid     |
+| `mnli f1`         | another metric of the same data                                           |
+| `mnli mismatched` | the run's metric of another part                                          |
+| `entropy/mean`    | a number on held-out data, by its place in a file: `mean` in `entropy`    |
+| `training/hours`  | the hours of the pre-training                                             |"""
 
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -23,7 +28,12 @@ def yaml_content(name: str) -> dict[str, Any]:
 CLAIMS: dict[str, list[dict[str, Any]]] = yaml_content("claims.yaml")
 TEXTS = yaml_content("texts.yaml")
 DISPLAY = yaml_content("display.yaml")
-COMPARABLE = yaml_content("comparable.yaml")
+_COMPARABLE = yaml_content("comparable.yaml")
+# Settings that an MLM may lack, each with the property of the architectures that use it
+EXLM_ONLY: dict[str, str | None] = _COMPARABLE["exlm_only"]
+VARIED: list[str] = _COMPARABLE["varied"]  # other settings that may differ between compared runs
+# Settings of a task that decide which rows there are, each with its usual values
+ROW_SETTINGS: dict[str, list[Any]] = _COMPARABLE["row_settings"]
 CURVES: dict[str, str] = DISPLAY["curves"]
 METHODS: dict[str, str] = {name: entry["title"] for name, entry in DISPLAY["methods"].items()}
 MLMS = ("mlm", "mlm-plus-plus")  # the methods without states
@@ -31,13 +41,35 @@ MLMS = ("mlm", "mlm-plus-plus")  # the methods without states
 SWITCHES: dict[str, dict[str, str]] = {
     name: entry["switches"] for name, entry in DISPLAY["methods"].items() if "switches" in entry
 }
-HELD_OUT: dict[str, dict[str, Any]] = DISPLAY["held_out"]
+
+
+class HeldOutQuantity(NamedTuple):
+    """How tables show a quantity on held-out data."""
+
+    title: str
+    digits: int  # after the decimal point
+    factor: float = 1  # from the number in the file to the unit of the tables
+    error: str = ""  # the place of its standard error over tokens, if there is one
+
+
+HELD_OUT = {name: HeldOutQuantity(**entry) for name, entry in DISPLAY["held_out"].items()}
 TITLES: dict[str, str] = DISPLAY["titles"]
+TITLES |= {name: quantity.title for name, quantity in HELD_OUT.items()}
 # By the title of a column, the digits after the decimal point; others have 1.
 DIGITS: dict[str, int] = DISPLAY["digits"]
-for _quantity, _entry in HELD_OUT.items():
-    TITLES[_quantity] = _entry["title"]
-    DIGITS[_entry["title"]] = _entry["digits"]
+DIGITS |= {quantity.title: quantity.digits for quantity in HELD_OUT.values()}
+
+
+class Experiment(NamedTuple):
+    """The columns of the table of an experiment, in this order."""
+
+    settings: list[str]  # of the model, such as its mask ratio
+    tasks: bool  # whether our tasks and their mean have columns
+    quantities: list[str]  # on held-out data
+    paper: list[str]  # the titles of the paper's numbers
+
+
+EXPERIMENTS = {name: Experiment(**entry) for name, entry in DISPLAY["experiments"].items()}
 
 
 def title(name: str) -> str:
@@ -106,7 +138,25 @@ class Model(NamedTuple):
 _PAPER_NUMBERS = yaml_content("paper_numbers.yaml")
 # Numbers as the paper prints them, in the order of its columns. None is a dash.
 PrintedRow = list[float | None]
-MAIN_TABLES: dict[str, dict[str, Any]] = _PAPER_NUMBERS["main_tables"]
+
+
+class MainTable(NamedTuple):
+    """One of the two tables of main results."""
+
+    columns: dict[str, list[str]]  # by title, the quantities of our runs whose mean stands there
+    of_medians: bool  # whether our numbers are medians over fine-tuning seeds, else means
+    pretrain: str  # the recipe of the paper's ExLM
+    finetune: dict[str, list[str]]  # the recipes that fine-tune any model, each with its tasks
+    quoted: dict[str, PrintedRow]  # by name, the systems that the paper quotes
+    paper: dict[str, PrintedRow]  # by name, the paper's own models
+
+    @property
+    def tasks(self) -> list[str]:
+        """The tasks of all recipes."""
+        return [task for tasks in self.finetune.values() for task in tasks]
+
+
+MAIN_TABLES = {name: MainTable(**entry) for name, entry in _PAPER_NUMBERS["main_tables"].items()}
 ABLATIONS: dict[str, PrintedRow] = _PAPER_NUMBERS["ablations"]
 SWEEP: dict[Model, PrintedRow] = {
     Model("mlm" if k == 1 else "exlm", k, p): row for p, k, *row in _PAPER_NUMBERS["sweep"]

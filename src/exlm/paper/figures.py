@@ -154,9 +154,9 @@ def _training_curves(
     shown: Sequence[str],
     over_hours: bool = False,
 ) -> list[Drawing]:
-    """Plots the logged numbers over updates or hours: a row of panels for each mask ratio of
-    several models with logs. `labels` are those of the lines. Of the CURVES that are to be
-    `shown`, one without any log gets no column; without columns there is no figure."""
+    """Plots logged numbers over updates or hours. There is a row of panels for each mask ratio that
+    several models with logs have, and a column for each of the CURVES `shown` that was logged. By
+    model, `labels` say what its line is called. Without a column there is no figure."""
     logs = {model: _mean_log(group.runs_of(model), over_hours) for model in labels}
     logs = {model: log for model, log in logs.items() if not log.empty}
     models_with_ratio = Counter(model.p for model in logs)
@@ -195,7 +195,7 @@ def _mean_log(runs: Sequence[Pretraining], over_hours: bool) -> pd.DataFrame:
     log = pd.DataFrame([line for run in runs for line in read_log(run.path / "log.jsonl")])
     if log.empty:
         return log
-    # A loss is logged under the name of its objective, in earlier runs as `loss`.
+    # A loss is logged under the name of its objective, such as `exlm_loss`.
     losses = log.filter(regex="loss$").mean(axis=1)
     log["loss"] = losses.where(log["kind"] == "train")
     means = log.groupby("step").mean(numeric_only=True)

@@ -17,9 +17,9 @@ from exlm.paper.pretrainings import (
     Pretraining,
     held_out_numbers,
     read_pretraining,
-    weight_hash,
+    recorded_weight_hash,
 )
-from exlm.paper.task_trainings import Source, TaskTraining, read_task_training
+from exlm.paper.task_trainings import TaskTraining, read_task_training
 from exlm.storage.files import GRID_RESULTS, RUN_RESULT
 from exlm.storage.manifest import MANIFEST, find_change
 
@@ -58,12 +58,12 @@ def find_runs(roots: list[str]) -> Runs:
         pretraining = _load(folder / RUN_RESULT, partial(read_pretraining, folder), left_out)
         if pretraining:
             measured = _load(folder / MEASUREMENTS, held_out_numbers, left_out) or {}
-            weights = _load(folder / MANIFEST, weight_hash, left_out)
+            weights = _load(folder / MANIFEST, recorded_weight_hash, left_out)
             numbers = pretraining.numbers | measured
             pretrainings.append(replace(pretraining, numbers=numbers, weights_sha256=weights))
         task_training = _load(folder / GRID_RESULTS, partial(read_task_training, folder), left_out)
         # Without labels there is no score.
-        if task_training and task_training.task and task_training.scores.values:
+        if task_training and task_training.scores.values:
             task_trainings.append(task_training)
         cost = _load(folder / STEP_COST, partial(read_step_cost, folder), left_out)
         if cost:
@@ -77,10 +77,10 @@ def find_runs(roots: list[str]) -> Runs:
     finetunings = []
     baselines = []
     for training in _drop_repetitions(task_trainings, left_out):
-        if training.source.is_baseline:
+        if training.is_baseline:
             baselines.append(training)
         else:
-            run_id = _find_pretraining(training.source, pretrainings)
+            run_id = _find_pretraining(training, pretrainings)
             finetunings.append(replace(training, pretraining=run_id))
     return Runs(pretrainings, finetunings, baselines, costs, left_out)
 
@@ -118,16 +118,16 @@ def _drop_repetitions(runs: Sequence[Run], left_out: list[Row]) -> list[Run]:
     return list(by_id.values())
 
 
-def _find_pretraining(source: Source, pretrainings: Sequence[Pretraining]) -> str | None:
-    """The id of the pre-training of a fine-tuned model: that with the same weights or, if weights
-    are not known, at the same path. None of random weights."""
-    if source.path is None:
+def _find_pretraining(tuning: TaskTraining, pretrainings: Sequence[Pretraining]) -> str | None:
+    """The id of the pre-training that made the model of a fine-tuning: a run with the same weights
+    or, if weights are not recorded, at the same path. None for random weights."""
+    if tuning.model_path is None:
         return None
     for run in pretrainings:
-        if source.weights_sha256 and run.weights_sha256 == source.weights_sha256:
+        if tuning.weights_sha256 and run.weights_sha256 == tuning.weights_sha256:
             return run.id
     for run in pretrainings:
-        are_recorded = source.weights_sha256 and run.weights_sha256
-        if not are_recorded and source.path in (run.path, run.first_path):
+        are_recorded = tuning.weights_sha256 and run.weights_sha256
+        if not are_recorded and tuning.model_path in (run.path, run.first_path):
             return run.id
     return None

@@ -30,8 +30,11 @@ def spread(values: Iterable[float]) -> float | None:
 
 
 @dataclass(frozen=True)
-class Means:
-    """The means of numbers over seeds."""
+class SeedMeans:
+    """The means of the numbers of models over their seeds.
+
+    An example: a model with two pre-training seeds, each fine-tuned with three seeds, has six
+    numbers of a task. Three become one by the `center`, and the mean of these two is the mean."""
 
     numbers: Mapping[Model, Mapping[str, Numbers]]  # by model and the id of the pre-training
     # The mean or the median over the fine-tuning seeds of a pre-training
@@ -46,10 +49,12 @@ class Means:
         return pd.DataFrame(means, dtype=float).sort_index().dropna().mean(axis=1)
 
     def mean(self, model: Model, *quantities: str) -> Mean | None:
-        """A quantity, or the mean of several, over the runs that have all of them, and its spread:
-        of several quantities, the standard deviation over pre-training seeds; of one, that over all
-        seeds, or for a single number its standard error over tokens, if known. None without such a
-        run."""
+        """The mean of a quantity, or of several, over the runs that have all of them, and its
+        spread; None if there is no such run. The spread is
+
+        - of several quantities, the standard deviation over pre-training seeds;
+        - of one quantity, the standard deviation over all seeds;
+        - of a single number, its standard error over tokens, or None if it is not known."""
         values = self.run_by_run(model, *quantities)
         if values.empty:
             return None
@@ -59,7 +64,7 @@ class Means:
         seeds = self._seeds(model, quantity)
         if len(seeds) > 1:
             return fmean(values), stdev(seeds)
-        errors = self._seeds(model, HELD_OUT.get(quantity, {}).get("error", ""))
+        errors = self._seeds(model, HELD_OUT[quantity].error) if quantity in HELD_OUT else []
         return fmean(values), errors[0] if errors else None
 
     def _seeds(self, model: Model, quantity: str) -> list[float]:
@@ -99,7 +104,7 @@ class RunGroup:
                 if tuning.pretraining == run.id:
                     numbers |= tuning.scores.numbers
             self.numbers[run.model][run.id] = numbers
-        self.means = Means(self.numbers)
+        self.means = SeedMeans(self.numbers)
         # the p and the k of the ablations
         self.base_ratio = _base_ratio(self.models)
         self.base_states = _base_states(self.models)
@@ -121,7 +126,7 @@ class RunGroup:
         return [model for model in self.models if model.method in methods and model.r == 1]
 
     def sweep(self) -> list[Model]:
-        """The models of ExLM, and those of the vanilla MLM at the same mask ratios."""
+        """The models of ExLM, and the vanilla MLMs at the same mask ratios."""
         ratios = {model.p for model in self.select("exlm")}
         return [model for model in self.select("mlm", "exlm") if model.p in ratios]
 
@@ -154,7 +159,8 @@ def _base_states(models: Iterable[Model]) -> int:
 def _choose_finetunings(
     runs: Iterable[Pretraining], finetunings: Iterable[TaskTraining]
 ) -> list[TaskTraining]:
-    """One fine-tuning of each run and task, of those with the task's most frequent settings."""
+    """One fine-tuning of each run and task. Of the fine-tunings on a task, only the ones with the
+    most frequent settings are compared."""
     ids = {run.id for run in runs}
     by_task = defaultdict(list)
     for tuning in finetunings:
@@ -188,9 +194,9 @@ def group_runs(all_runs: Runs) -> list[RunGroup]:
 def _divide_into_groups(all_runs: Runs) -> list[list[Pretraining]]:
     """The runs of each group.
 
-    Runs of a group have the same settings and updates; only MLM++ has more updates. Of `exlm_only`,
-    an MLM uses few settings: it is in every group that agrees in those that it uses. Only MLMs on
-    repeated tokens, with which no ExLM is compared, are in a single group. If runs of a model
+    Runs of a group have the same settings and updates; only MLM++ has more updates. An MLM uses few
+    of the settings EXLM_ONLY, and is in every group that agrees in the settings that it uses. An
+    MLM on repeated tokens, with which no ExLM is compared, is in one group. If runs of a model
     share a seed, the lowest id is used."""
     runs = sorted(all_runs.pretrainings, key=lambda run: (run.steps, run.seed, run.id))
     # the settings that runs share, and how many runs have them
@@ -212,8 +218,8 @@ def _divide_into_groups(all_runs: Runs) -> list[list[Pretraining]]:
 def _choose_members(
     runs: Sequence[Pretraining], steps: int, costs: Iterable[StepCost], grouped_ids: set[str]
 ) -> list[Pretraining]:
-    """The runs with so many updates, and MLM++. Runs on repeated tokens are left out if their ids
-    are `grouped_ids`, those of the groups before."""
+    """The runs with `steps` updates, and MLM++. A run on repeated tokens is left out if its id is
+    among `grouped_ids`, the ids in the groups before."""
     plus_updates = _find_plus_updates(runs, steps, costs)
     by_seed: dict[tuple[Model, int], Pretraining] = {}
     for run in runs:
@@ -229,9 +235,9 @@ def _choose_members(
 def _find_plus_updates(
     runs: Sequence[Pretraining], steps: int, costs: Iterable[StepCost]
 ) -> dict[float, int]:
-    """The number of updates of MLM++, by mask ratio. MLM++ is the vanilla MLM with more updates
-    than `steps`, those of its group, whose number is closest to `steps` times the cost ratio that
-    was measured in these runs, or else the ratio of the hours that an update took."""
+    """The number of updates of MLM++, by mask ratio. `steps` is the number of updates of the group.
+    MLM++ is a vanilla MLM with more updates: the one whose number is closest to `steps` times the
+    cost ratio that was measured in these runs, or else the ratio of the hours of an update."""
     mlms = [run for run in runs if run.model.method == "mlm" and run.model.r == 1]
     longer = [run for run in mlms if run.steps > steps]
     # a method that the paper does not have has costs of its own
@@ -253,8 +259,8 @@ def _mean_hours(runs: Iterable[Pretraining]) -> float:
 
 
 def _label(runs: Sequence[Pretraining]) -> str:
-    """The label of a group: corpus, model size, number of updates, and `exlm_only` that are not
-    the usual ones."""
+    """The label of a group: corpus, model size, number of updates, and the settings EXLM_ONLY whose
+    values are not the usual ones."""
     # Of all its runs, this one has the most settings and the fewest updates.
     run = max(runs, key=lambda run: (-run.steps, len(run.exlm_only)))
     millions = sorted({f"{run.parameters / 1e6:.1f}" for run in runs}, key=float)

@@ -44,7 +44,7 @@ def measure_entropy(
     network: ExLMForMaskedLM, batches: Iterable[dict[str, Tensor]]
 ) -> dict[str, Any]:
     """Mean, standard deviation and standard error of the entropy, in bits. `tokens` counts the
-    tokens measured: those without a visible copy. `states` has the same three numbers for the
+    tokens measured: the tokens without a visible copy. `states` has the same three numbers for the
     entropy of ExLM's states."""
     network.eval()
     entropies = []

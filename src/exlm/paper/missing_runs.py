@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from shlex import quote
 
-from exlm.paper.display import DISPLAY, MAIN_TABLES, METHODS, Model
+from exlm.paper.display import EXPERIMENTS, MAIN_TABLES, METHODS, Model
 from exlm.paper.groups import RunGroup
 from exlm.paper.tables import EXPERIMENT_MODELS, main_models
 
@@ -22,10 +22,10 @@ def analyze(experiment: str, groups: Sequence[RunGroup]) -> str:
 
 
 def for_missing_models(experiment: str, group: RunGroup) -> list[Missing]:
-    """The command for those models of an experiment that lack a task or the first of its quantities
-    on held-out data; [] if none does. It makes no models of methods that the paper lacks."""
-    needed = DISPLAY["experiments"][experiment]["quantities"][:1]
-    if DISPLAY["experiments"][experiment]["tasks"]:
+    """The command for the models of an experiment that lack a task or the first of its quantities
+    on held-out data; [] if no model does. It makes no models of methods that the paper lacks."""
+    needed = EXPERIMENTS[experiment].quantities[:1]
+    if EXPERIMENTS[experiment].tasks:
         needed = needed + group.tasks
     models = []
     for model in EXPERIMENT_MODELS[experiment](group):
@@ -50,16 +50,11 @@ def _space(experiment: str, group: RunGroup, models: Sequence[Model]) -> str:
     return f"--space.states '{states}' --space.sweep_mask_ratios '{ratios}'"
 
 
-def main_table_tasks(name: str) -> list[str]:
-    """The tasks of a main table."""
-    return [task for tasks in MAIN_TABLES[name]["finetune"].values() for task in tasks]
-
-
 def finetune(name: str, tasks: Sequence[str]) -> str:
     """A command for each recipe of a main table that has one of the tasks."""
     options = "--model RUN --task.dataset TASK --output RUN-finetuned/TASK"
     lines = []
-    for recipe, its_tasks in MAIN_TABLES[name]["finetune"].items():
+    for recipe, its_tasks in MAIN_TABLES[name].finetune.items():
         names = ", ".join(task for task in its_tasks if task in tasks)
         if names:
             lines.append(f"exlm finetune {recipe} {options}  # TASK: {names}")
@@ -67,12 +62,12 @@ def finetune(name: str, tasks: Sequence[str]) -> str:
 
 
 def for_missing_tasks(name: str, group: RunGroup) -> list[Missing]:
-    """The commands for those tasks of a main table on which not every run of the table was
-    fine-tuned; [] if every run was fine-tuned on all of them."""
+    """The commands for the tasks of a main table on which not every run of the table was
+    fine-tuned; [] if every run was fine-tuned on every task."""
     finetunings = {(run.pretraining, run.task) for run in group.finetunings}
     ids = [run.id for model in main_models(group) for run in group.runs_of(model)]
     tasks = []
-    for task in main_table_tasks(name):
+    for task in MAIN_TABLES[name].tasks:
         if not finetunings.issuperset((run_id, task) for run_id in ids):
             tasks.append(task)
     if not tasks:

@@ -39,10 +39,14 @@ class Table:
     """A table with a caption. Its files are called `name`.
 
     A row has, by the title of every column, a text, a number, or None if there is no number; the
-    standard deviation of a number in MNLI is `MNLI s.d.`. `digits` are those of columns that have
-    none of their own. `group` is a heading above the rows that share it. `source` is `paper` for
-    the paper's own results, `quoted` for results of other systems in the paper, else `ours`. Ids of
-    runs in a column `runs` become links."""
+    standard deviation of a number in MNLI is `MNLI s.d.`. It has three more entries:
+
+    - group: a heading above the rows that share it;
+    - source: `paper` for the paper's own results, `quoted` for results of other systems in the
+      paper, else `ours`;
+    - digits: of numbers whose column is not in DIGITS.
+
+    Ids of runs in a column `runs` become links."""
 
     name: str
     title: str
@@ -90,7 +94,7 @@ class Drawing:
     name: str
     caption: str
     svg: bytes  # the content of the SVG file
-    png: bytes | None = None  # that of the PNG file, if the report made the plot itself
+    png: bytes | None = None  # the content of the PNG file, if the report made the plot itself
 
     def write(self, directory: Path) -> None:
         for ending, content in (("svg", self.svg), ("png", self.png)):

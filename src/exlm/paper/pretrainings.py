@@ -1,9 +1,8 @@
-"""Reads finished pre-trainings. What earlier versions left out or called otherwise is made equal
-here to what is written now."""
+"""Reads finished pre-trainings: their result.json, and the numbers beside it."""
 
 import hashlib
 import json
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -12,18 +11,18 @@ import pandas as pd
 from exlm.data.batching import share_bounds
 from exlm.data.corpus import corpus_name
 from exlm.identity import DEFAULTS, identity_of
-from exlm.paper.display import COMPARABLE, DISPLAY, HELD_OUT, SWITCHES, Model, title
+from exlm.paper.display import DISPLAY, EXLM_ONLY, HELD_OUT, SWITCHES, VARIED, Model, title
 from exlm.pretrain.settings import ArchitectureConfig, PriorSchedule
+from exlm.storage.models import join_checksums
 
 Json = dict[str, Any]  # the content of a file
 Numbers = dict[str, list[float]]  # by quantity, in the unit of the tables; one for each seed
 
-# What a run did whose identity lacks a setting.
+# What a run did whose identity lacks a setting
 USUAL_VALUES: Json = {
     **identity_of(ArchitectureConfig(), "model"),
     **identity_of(PriorSchedule(), "prior"),
     **DEFAULTS,
-    "transition_warmup": 0,
 }
 
 
@@ -78,11 +77,10 @@ def read_pretraining(path: Path, content: Json) -> Pretraining | None:
     data = recipe["data"]
     identity = content["identity"]
     hours = float(content["training_seconds"]) / 3600
-    names = {entry.name for entry in fields(ArchitectureConfig)} & recipe["model"].keys()
-    architecture = ArchitectureConfig(**{name: recipe["model"][name] for name in names})
+    architecture = ArchitectureConfig(**recipe["model"])
     size = f"{architecture.num_hidden_layers} layers × {architecture.hidden_size}"
     low, high = share_bounds(data["mask_ratio"])
-    shared_names = identity.keys() - {*COMPARABLE["exlm_only"], *COMPARABLE["varied"]}
+    shared_names = identity.keys() - {*EXLM_ONLY, *VARIED}
     settings = {name: json.dumps(identity[name]) for name in shared_names}
     if low < high:
         # Such runs are compared among themselves, as models with their mean share.
@@ -95,16 +93,16 @@ def read_pretraining(path: Path, content: Json) -> Pretraining | None:
         device=device_of(content),
         seeds=[int(recipe["seed"])],
         hours=hours,
-        first_path=Path(recipe.get("output", path)),
+        first_path=Path(recipe["output"]),
         steps=int(recipe["train"]["steps"]),
         corpus_and_size=f"{corpus_name(data['corpus'])} · {size}",
         parameters=int(content["parameters"]),
         tokens_per_batch=int(data["tokens_per_batch"]),
         model=Model(
-            method=method_of(architecture),
+            method=find_method(architecture),
             k=architecture.states_per_mask,
             p=(low + high) / 2,
-            r=int(data.get("repeat", 1)),
+            r=int(data["repeat"]),
         ),
         settings=frozenset(settings.items()),
         exlm_only=_exlm_only(architecture, identity),
@@ -113,18 +111,18 @@ def read_pretraining(path: Path, content: Json) -> Pretraining | None:
     )
 
 
-def method_of(architecture: ArchitectureConfig) -> str:
-    """The method with the most switches of those that an architecture has, or the name of an
-    objective that the paper does not have."""
-    has = vars(architecture).items()
-    methods = [method for method, switches in SWITCHES.items() if switches.items() <= has]
+def find_method(architecture: ArchitectureConfig) -> str:
+    """The method of an architecture by its SWITCHES. Of several that fit, such as `exlm` and
+    `exlm-1d`, it is the one with the most switches. If none fits, it is the objective."""
+    settings = vars(architecture).items()
+    methods = [method for method, switches in SWITCHES.items() if switches.items() <= settings]
     return max(methods, key=lambda method: len(SWITCHES[method]), default=architecture.objective)
 
 
 def _exlm_only(architecture: ArchitectureConfig, identity: Json) -> frozenset[tuple[str, Any]]:
-    """The settings `exlm_only` (comparable.yaml) that an architecture uses, with their values."""
+    """The settings EXLM_ONLY that an architecture uses, with their values."""
     settings = set()
-    for name, user in COMPARABLE["exlm_only"].items():
+    for name, user in EXLM_ONLY.items():
         # The ablation of 2D RoPE belongs to runs with either kind of positions.
         is_used = getattr(architecture, user) if user else architecture.rotary != "1d"
         if is_used:
@@ -134,25 +132,25 @@ def _exlm_only(architecture: ArchitectureConfig, identity: Json) -> frozenset[tu
 
 
 def held_out_numbers(content: Json) -> Numbers:
-    """The numbers on held-out data that a file has, and the standard errors of these."""
+    """The numbers on held-out data that a file has, and their standard errors."""
     # Keys are then such as `entropy/mean`.
     by_place = pd.json_normalize(content, sep="/").iloc[0].to_dict()
     numbers: Numbers = {}
-    for quantity, entry in HELD_OUT.items():
+    for name, quantity in HELD_OUT.items():
         # The entropy is null if every token had a visible copy.
-        if by_place.get(quantity) is not None:
-            numbers[quantity] = [entry.get("factor", 1) * float(by_place[quantity])]
-            error = entry.get("error", "")
-            if by_place.get(error) is not None:
-                numbers[error] = [by_place[error]]
+        if by_place.get(name) is not None:
+            numbers[name] = [quantity.factor * float(by_place[name])]
+            if by_place.get(quantity.error) is not None:
+                numbers[quantity.error] = [by_place[quantity.error]]
     return numbers
 
 
-def weight_hash(manifest: Json) -> str | None:
-    """The SHA-256 of the weights, as `exlm.storage.models.weight_hash` computes it."""
+def recorded_weight_hash(manifest: Json) -> str | None:
+    """What `weight_hash` (exlm/storage/models.py) computes from the weights, by the checksums in
+    their manifest; None if it has no weights."""
     files = sorted(manifest.get("files", {}).items())
-    sums = "".join(entry["sha256"] for name, entry in files if name.endswith(".safetensors"))
-    return hashlib.sha256(sums.encode()).hexdigest() if sums else None
+    checksums = [entry["sha256"] for name, entry in files if name.endswith(".safetensors")]
+    return join_checksums(checksums) if checksums else None
 
 
 def device_of(content: Json) -> str:

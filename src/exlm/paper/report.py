@@ -1,12 +1,12 @@
 """The command `exlm report`: all fine-tunings beside their baselines; and if there are runs of the
 paper's experiments, its tables and figures, beside the paper's numbers.
 
-1. `find_runs` (runs.py) reads all runs: a `Pretraining` (pretrainings.py) of each pre-trained
+1. `find_runs` (find_runs.py) reads all runs: a `Pretraining` (pretrainings.py) of each pre-trained
    model, and a `TaskTraining` (task_trainings.py) of each fine-tuning or baseline.
 2. `group_runs` (groups.py) puts runs that can be compared into groups. In a group, runs with the
-   same `Model` (display.py) differ in their seeds alone, and `Means` has the means over these.
+   same `Model` (display.py) differ in their seeds alone, and `SeedMeans` has the means over these.
 3. tables.py makes tables of these, comparisons.py the tables that decide, figures.py figures, and
-   commands.py commands for what is missing.
+   missing_runs.py commands for what is missing.
 4. Here they are put into sections, which `write_report` (page.py) writes."""
 
 from collections.abc import Callable, Iterable, Sequence
@@ -63,7 +63,7 @@ def report(runs: list[str], output: str = "report") -> None:
 
 
 def _sections(runs: Runs, groups: Sequence[RunGroup]) -> list[Section]:
-    """The sections of the paper's experiments; those without any run have no blocks."""
+    """The sections of the paper's experiments; a section without any run has no blocks."""
     return [
         _experiment_section("repeated-mlm", groups, repeated_figures),
         _main_section("main-text", groups, runs),
@@ -97,7 +97,7 @@ def _section(
     start: str = "",
     missing: Sequence[tuple[str, str]] = (),
 ) -> Section:
-    """A section with its sentences and those blocks that are not empty tables."""
+    """A section with its sentences and its blocks, without tables that are empty."""
     filled = [block for block in blocks if isinstance(block, Drawing) or block.rows]
     title, about = wording("sections", name)
     return Section(title, about, start, filled, missing)
@@ -121,23 +121,26 @@ def _experiment_section(
 
 
 def _main_section(name: str, groups: Sequence[RunGroup], runs: Runs) -> Section:
-    """A main table, of the groups fine-tuned on one of its tasks and baselines on their data."""
-    tasks = missing_runs.main_table_tasks(name)
+    """A main table: the groups that were fine-tuned on one of its tasks, and the baselines that
+    scored the same data or rows."""
+    tasks = MAIN_TABLES[name].tasks
     groups = [group for group in groups if set(tasks) & set(group.tasks)]
-    start = f"exlm pretrain {MAIN_TABLES[name]['pretrain']}\n{missing_runs.finetune(name, tasks)}"
+    start = f"exlm pretrain {MAIN_TABLES[name].pretrain}\n{missing_runs.finetune(name, tasks)}"
     rows_of_groups = _data_and_rows(run for group in groups for run in group.finetunings)
-    of_tasks = [run for run in runs.baselines if run.task in tasks]
-    baselines = [run for run in of_tasks if rows_of_groups & _data_and_rows([run])]
+    baselines = []
+    for run in runs.baselines:
+        if run.task in tasks and rows_of_groups & _data_and_rows([run]):
+            baselines.append(run)
     blocks = [tables.main_table(name, groups, baselines)] if groups else []
     missing = [entry for group in groups for entry in missing_runs.for_missing_tasks(name, group)]
     return _section(name, blocks, start, missing)
 
 
 def _data_and_rows(runs: Iterable[TaskTraining]) -> set[tuple[str, Any]]:
-    """What runs scored, in two ways: their headings with their data, and with the rows of these."""
+    """What runs scored: their headings with the data, and their headings with the rows scored."""
     scored = set[tuple[str, Any]]()
     for rows in [run.scored_rows for run in runs]:
-        scored |= {(rows.heading, rows.data), (rows.heading, rows.sha256)}
+        scored |= {(rows.heading, rows.data_sha256), (rows.heading, rows.rows_sha256)}
     return scored
 
 

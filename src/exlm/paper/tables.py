@@ -10,7 +10,7 @@ import pandas as pd
 from exlm.paper.cost import StepCost
 from exlm.paper.display import (
     ABLATIONS,
-    DISPLAY,
+    EXPERIMENTS,
     HELD_OUT,
     MAIN_TABLES,
     MLMS,
@@ -24,22 +24,22 @@ from exlm.paper.display import (
     wording,
 )
 from exlm.paper.find_runs import Runs
-from exlm.paper.groups import Means, RunGroup, spread
+from exlm.paper.groups import RunGroup, SeedMeans, spread
 from exlm.paper.page import SPREAD, Table
 from exlm.paper.pretrainings import Pretraining
 from exlm.paper.task_trainings import TaskTraining
 
 
-def as_table(
+def make_table(
     name: str,
     rows: Sequence[Row],
     columns: Sequence[str] = (),
     trainings: Iterable[TaskTraining] = (),
     **phrases: str | int,
 ) -> Table:
-    """A table with its title and caption, in which `phrases` are filled in. The caption names the
-    data of `trainings` that differ from the published ones. Without `columns`, they are those of
-    the first row. Where a row lacks a column, the cell is empty."""
+    """A table with its title and caption, in which `phrases` are filled in. The caption names data
+    of `trainings` that differ from the published data. Without `columns`, the first row says which
+    there are. Where a row lacks a column, the cell is empty."""
     heading, caption = wording("tables", name, **phrases)
     departures: set[str] = set()
     for run in trainings:
@@ -54,7 +54,7 @@ def as_table(
 
 
 def model_row(
-    group: RunGroup, model: Model, columns: Mapping[str, Sequence[str]], means: Means
+    group: RunGroup, model: Model, columns: Mapping[str, Sequence[str]], means: SeedMeans
 ) -> Row:
     """The row of a model of a group: its settings, in each of the `columns` the mean of some
     quantities, and its seeds (of pre-training × of fine-tuning) and runs."""
@@ -73,7 +73,7 @@ def model_row(
     }
 
 
-def mean_entries(model: Model, columns: Mapping[str, Sequence[str]], means: Means) -> Row:
+def mean_entries(model: Model, columns: Mapping[str, Sequence[str]], means: SeedMeans) -> Row:
     """In each of the `columns`, the mean of some quantities of a model, with its spread."""
     row: Row = {}
     for column, quantities in columns.items():
@@ -95,46 +95,49 @@ def main_models(group: RunGroup) -> list[Model]:
 def main_table(name: str, groups: Sequence[RunGroup], baselines: Sequence[TaskTraining]) -> Table:
     """Other systems, then the paper's own, then ours by group, then baselines."""
     main = MAIN_TABLES[name]
-    center = median if main["of_medians"] else fmean
+    center = median if main.of_medians else fmean
     rows: list[Row] = []
-    for source, whose in (("quoted", "other systems"), ("paper", "its own models")):
-        for model_name, printed in main[source].items():
+    for source, whose, printed_rows in (
+        ("quoted", "other systems", main.quoted),
+        ("paper", "its own models", main.paper),
+    ):
+        for model_name, printed in printed_rows.items():
             heading = f"quoted from the paper: {whose}"
             row = {"group": heading, "source": source, "model": model_name}
-            rows.append(row | dict(zip(main["columns"], printed, strict=True)))
+            rows.append(row | dict(zip(main.columns, printed, strict=True)))
     for group in groups:
-        means = Means(group.numbers, center)
+        means = SeedMeans(group.numbers, center)
         for model in main_models(group):
-            row = model_row(group, model, main["columns"], means)
+            row = model_row(group, model, main.columns, means)
             rows.append(row | {"group": f"ours: {group.label}"})
-    for baseline in dict.fromkeys(run.source.title for run in baselines):
-        runs = {run.task: run for run in baselines if run.source.title == baseline}.values()
-        # It is trained anew for each task; as one run, it has the mean of all of them.
-        as_model = Model(baseline, 1, 0.0)
+    for learner in dict.fromkeys(run.learner for run in baselines):
+        runs = {run.task: run for run in baselines if run.learner == learner}.values()
+        # A baseline is trained anew for each task; as one run, it has the mean of all tasks.
+        as_model = Model(learner, 1, 0.0)
         numbers = dict(chain.from_iterable(run.scores.numbers.items() for run in runs))
-        means = Means({as_model: {baseline: numbers}}, center)
+        means = SeedMeans({as_model: {learner: numbers}}, center)
         row = {
             "group": "ours: baselines on the same data",
-            "model": baseline,
-            **mean_entries(as_model, main["columns"], means),
+            "model": learner,
+            **mean_entries(as_model, main.columns, means),
             "seeds": _seed_counts(runs),
             "runs": " ".join(run.id for run in runs),
         }
         rows.append(row)
-    columns = ["model", "updates", *main["columns"], "seeds", "runs"]
+    columns = ["model", "updates", *main.columns, "seeds", "runs"]
     trainings = [run for group in groups for run in group.finetunings]
-    return as_table(name, rows, columns, [*trainings, *baselines])
+    return make_table(name, rows, columns, [*trainings, *baselines])
 
 
 def experiment_table(name: str, group: RunGroup) -> Table:
     """The table of an experiment: for each model our tasks and their mean, quantities on held-out
     data, and what the paper prints. Empty if the group has no runs of the experiment."""
-    experiment = DISPLAY["experiments"][name]
-    tasks = group.tasks if experiment["tasks"] else []
+    experiment = EXPERIMENTS[name]
+    tasks = group.tasks if experiment.tasks else []
     means = {title(task): [task] for task in tasks}
     if len(tasks) > 1:
         means["avg."] = group.percent_tasks
-    means |= {title(quantity): [quantity] for quantity in experiment["quantities"]}
+    means |= {title(quantity): [quantity] for quantity in experiment.quantities}
     rows = []
     for model in EXPERIMENT_MODELS[name](group):
         row = model_row(group, model, means, group.means)
@@ -142,12 +145,12 @@ def experiment_table(name: str, group: RunGroup) -> Table:
         if name == "ablations":
             row["model"] = model.title  # k and p stand in the title of the table
             printed = ABLATIONS.get(model.method, [])
-        row |= zip(experiment["paper"], chain(printed, repeat(None)), strict=False)
+        row |= zip(experiment.paper, chain(printed, repeat(None)), strict=False)
         rows.append(row)
-    return as_table(
+    return make_table(
         name,
         rows,
-        [*experiment["settings"], *means, *experiment["paper"], "seeds", "runs"],
+        [*experiment.settings, *means, *experiment.paper, "seeds", "runs"],
         group.finetunings,
         label=group.label,
         ratio=percent(group.base_ratio),
@@ -200,7 +203,7 @@ def masks_table(groups: Sequence[RunGroup]) -> Table:
             row = model_row(group, model, columns, group.means)
             if any(row[column] is not None for column in columns):
                 rows.append(row | {"group": group.label, "model": model.description})
-    return as_table("masks", rows, ["model", *columns, "seeds", "runs"])
+    return make_table("masks", rows, ["model", *columns, "seeds", "runs"])
 
 
 def ranking_table(runs: Runs) -> Table:
@@ -213,17 +216,17 @@ def ranking_table(runs: Runs) -> Table:
             row = {
                 "group": heading,
                 "digits": run.scores.digits,
-                "model": run.source.title,
+                "model": run.learner,
                 "settings": ", ".join(f"{name} = {run.options[name]}" for name in options),
                 "score": run.scores.mean,
                 "score" + SPREAD: spread(run.scores.values),
                 "interval": run.scores.interval,
-                "rows": run.scored_rows.in_words,
+                "rows": run.scored_rows.count_with_seen,
                 "seeds": len(run.scores.values),
                 "runs": run.id,
             }
             rows.append(row)
-    return as_table("mine", rows)
+    return make_table("mine", rows)
 
 
 def _by_heading(trainings: Sequence[TaskTraining]) -> list[tuple[str, list[TaskTraining]]]:
@@ -232,9 +235,9 @@ def _by_heading(trainings: Sequence[TaskTraining]) -> list[tuple[str, list[TaskT
         return []
     frame = pd.DataFrame([vars(run.scored_rows) for run in trainings])
     heading = frame["heading"]
-    short_sums = frame["data"].map(lambda data: " ".join(checksum[:8] for checksum in data))
+    short_sums = frame["data_sha256"].map(lambda data: " ".join(checksum[:8] for checksum in data))
     # Files with other rows elsewhere are compared, too, if the same rows were scored.
-    data = short_sums.groupby([heading, frame["sha256"]]).transform("min")
+    data = short_sums.groupby([heading, frame["rows_sha256"]]).transform("min")
     data = ", data " + data + " (not compared with other files or formats)"
     # Where other data or other rows were scored under a heading, it names these, too.
     for ending in (data, ", rows scored: " + frame["count"]):
@@ -247,7 +250,7 @@ def _by_heading(trainings: Sequence[TaskTraining]) -> list[tuple[str, list[TaskT
 def cost_table(costs: Iterable[StepCost]) -> Table:
     """The cost of a step: the ratio stated in the paper's text, and all of our measurements."""
     rows = [row for cost in costs for row in cost.rows]
-    return as_table("cost", [PAPER_COST, *rows] if rows else [])
+    return make_table("cost", [PAPER_COST, *rows] if rows else [])
 
 
 def runs_table(groups: Sequence[RunGroup], runs: Runs) -> Table:
@@ -263,17 +266,17 @@ def runs_table(groups: Sequence[RunGroup], runs: Runs) -> Table:
                 rows.setdefault(tuning.id, _run_row(group.label, "fine-tuning", what, tuning))
     for tuning in sorted(runs.finetunings, key=lambda tuning: tuning.pretraining not in rows):
         heading = "other fine-tunings: of other models or of random weights"
-        source = tuning.source.title
+        source = tuning.learner
         if tuning.pretraining in rows:
             heading = "other fine-tunings of these models: other labels or rows, or rarer settings"
             source = tuning.pretraining
         what = f"{title(tuning.task)} from {source}"
         row = _run_row(heading if groups else "fine-tunings", "fine-tuning", what, tuning)
         rows.setdefault(tuning.id, row)
-    for baseline in sorted(runs.baselines, key=lambda run: (run.source.title, run.task)):
-        what = f"{title(baseline.task)}, {baseline.source.title}"
+    for baseline in sorted(runs.baselines, key=lambda run: (run.learner, run.task)):
+        what = f"{title(baseline.task)}, {baseline.learner}"
         rows.setdefault(baseline.id, _run_row("baselines", "baseline", what, baseline))
-    return as_table("runs", list(rows.values()))
+    return make_table("runs", list(rows.values()))
 
 
 def _run_row(group: str, kind: str, what: str, run: Pretraining | TaskTraining) -> Row:
@@ -307,4 +310,4 @@ def left_out_table(runs: Runs, groups: Sequence[RunGroup]) -> Table:
         if run.id not in grouped:
             what = f"{run.model.description}, seed {run.seed}"
             rows.append({"file": str(run.path), "why": "another run has its seed", "what": what})
-    return as_table("left-out", rows)
+    return make_table("left-out", rows)

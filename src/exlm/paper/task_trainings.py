@@ -1,6 +1,5 @@
 """Reads finished fine-tunings and baselines: their results.json, a `GridResults`
-(exlm/tasks/results.py). What earlier versions left out is made equal here to what is written
-now."""
+(exlm/tasks/results.py)."""
 
 import json
 from collections import defaultdict
@@ -8,12 +7,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from statistics import fmean
 
-from exlm.paper.display import COMPARABLE, DISPLAY, title
+from exlm.paper.display import DISPLAY, ROW_SETTINGS, title
 from exlm.paper.pretrainings import FinishedRun, Json, Numbers, device_of, short_hash
 from exlm.storage.files import read_log
 from exlm.tasks.labels.metrics import Metric
 from exlm.tasks.labels.scores import goodness, known_metrics
 from exlm.tasks.rows.datasets import GLUE, MOLECULENET, file_task
+from exlm.upgrades import upgrade_grid_results
 
 
 @dataclass(frozen=True)
@@ -21,8 +21,8 @@ class TaskScores:
     """The scores of all seeds, in percent if they are shares."""
 
     metric: str  # the metric that has chosen the hyper-parameters
-    values: list[float]  # by this metric, of test data if there are any, else of valid
-    numbers: Numbers  # by all metrics, of these data; by `metric`, of other parts
+    values: list[float]  # by this metric, of the main part: test or, without one, valid
+    numbers: Numbers  # by all metrics, of the main part; by `metric`, of the other parts
     interval: str  # the bounds of the score, "" where one is not defined or not recorded
     in_percent: bool  # whether `metric` is a share
 
@@ -44,23 +44,13 @@ class TaskScores:
 
 @dataclass(frozen=True)
 class ScoredRows:
-    """Which rows were scored."""
+    """Which rows were scored. Scores of runs are comparable if these rows are equal."""
 
     heading: str  # task, part, metric, and the settings that choose the rows, in words
-    data: tuple[str, ...]  # the SHA-256 of the data: one, or of questions one for each part
-    sha256: str  # of the rows; of earlier versions that of the data
-    count: str  # how many they are, for each seed if the seeds scored other rows
-    in_words: str | int  # how many they are, and how many of them the training of each seed had
-
-
-@dataclass(frozen=True)
-class Source:
-    """What was trained: a baseline, or a model."""
-
-    title: str
-    is_baseline: bool
-    path: Path | None  # the directory of the model; None for random weights
-    weights_sha256: str | None  # of the model, if it is known
+    data_sha256: tuple[str, ...]  # one of a table, or of questions one for each part
+    rows_sha256: str  # of the rows that were scored, if it is recorded, else of the data
+    count: str  # the number of rows, for each seed if the seeds scored other rows
+    count_with_seen: str | int  # the number, and how many of the rows the training had, in words
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -68,16 +58,19 @@ class TaskTraining(FinishedRun):
     """A fine-tuning or a baseline with all its seeds."""
 
     task: str  # the name of its data in tables
-    source: Source
+    learner: str  # what learned it: the name of a model, or the title of a baseline
+    is_baseline: bool
+    model_path: Path | None  # the directory of the model; None for random weights
+    weights_sha256: str | None  # of the model, if it is known
     scores: TaskScores
     scored_rows: ScoredRows
     grid_cell: str  # the best hyper-parameters of its grid
     options: dict[str, str]  # its settings as text, "" where one is null
-    comparison: str  # what fine-tunings have in common that are compared, in JSON
+    comparison: str  # what must be equal in fine-tunings that are compared, in JSON
     departures: list[str]  # how its data differ from the published ones
     split: str  # how many rows each part has, in words; "" if it is not recorded
     files: str  # the SHA-256 of every file, in words; "" if they are not recorded
-    pretraining: str | None = None  # the id of the one that made its model, if it was found
+    pretraining: str | None = None  # the id of the run that made its model, if it was found
 
     @property
     def result(self) -> str:
@@ -88,51 +81,52 @@ class TaskTraining(FinishedRun):
 def read_task_training(path: Path, content: Json) -> TaskTraining:
     """The training in a directory whose results.json has this content. The hours are in the logs of
     its seeds. KeyError, TypeError or ValueError: the file is damaged."""
-    settings = content["settings"]
-    seed_results: list[Json] = content["runs"]
-    seed_settings = seed_results[0]["settings"]
-    # Earlier versions have only the columns that a user named.
-    columns = seed_results[0].get("label_columns") or settings["task"].get("label_columns")
-    data_set = file_task(settings["task"]["dataset"], columns)
+    results = upgrade_grid_results(content)
+    settings = results["settings"]
     task_settings = settings["task"]
+    first_result = results["runs"][0]
+    seed_settings = first_result["settings"]
+    columns = first_result["label_columns"]
+    data_set = file_task(task_settings["dataset"], columns)
     # The label columns of GLUE differ between its own files and the hub's.
     if data_set not in GLUE:
         task_settings = {**task_settings, "label_columns": columns}
     task = f"data set {data_set}" if data_set in DISPLAY["column_names"] else data_set
-    part = "test" if "test" in content else "valid"
-    scores = _read_scores(
-        content, task, part, task_settings.get("task_type") == "question_answering"
-    )
-    scored_rows = _read_scored_rows(content, task, part, scores, task_settings)
-    split = seed_results[0].get("split") or {}
-    # Earlier versions have no files.
-    files = seed_results[0].get("file_sha256") or {}
+    main_part = "test" if "test" in results else "valid"
+    is_questions = task_settings["task_type"] == "question_answering"
+    scores = _read_scores(results, task, main_part, is_questions)
+    scored_rows = _read_scored_rows(results, task, main_part, scores, task_settings)
+    split = [f"{rows} {part}" for part, rows in first_result["split"].items()]
+    files = [f"{Path(file).name} {sha256}" for file, sha256 in first_result["file_sha256"].items()]
     return TaskTraining(
-        id=short_hash([seed_settings, content["seeds"], content["best"]]),
+        id=short_hash([seed_settings, results["seeds"], results["best"]]),
         path=path,
-        device=device_of(content),
-        seeds=content["seeds"],
-        hours=_hours(path / content["best"], seed_results),
+        device=device_of(results),
+        seeds=results["seeds"],
+        hours=_sum_hours(path / results["best"], results["runs"]),
         task=task,
-        source=_read_source(settings),
+        learner=_name_learner(settings),
+        is_baseline="baseline" in settings,
+        model_path=None if settings.get("from_scratch") else Path(settings.get("model", "")),
+        weights_sha256=settings.get("model_sha256"),
         scores=scores,
         scored_rows=scored_rows,
-        grid_cell=content["best"] or "one setting",
+        grid_cell=results["best"] or "one setting",
         options=_options(seed_settings, task_settings),
-        comparison=_comparison(content, task_settings, scored_rows.data),
-        departures=settings.get("departures") or [],
-        split=", ".join(f"{rows} {part}" for part, rows in split.items()),
-        files=", ".join(f"{Path(file).name} {checksum}" for file, checksum in files.items()),
+        comparison=_comparison(results, task_settings, scored_rows.data_sha256),
+        departures=settings["departures"],
+        split=", ".join(split),
+        files=", ".join(files),
     )
 
 
-def _read_scores(content: Json, task: str, part: str, is_questions: bool) -> TaskScores:
-    metric = str(content["metric"])
+def _read_scores(results: Json, task: str, main_part: str, is_questions: bool) -> TaskScores:
+    metric = str(results["metric"])
     factor = _factor(metric, is_questions)
     in_percent = is_questions or factor == 100
-    numbers = _numbers(content, task, part, is_questions)
-    low = _median(content, "interval", part, "low")
-    high = _median(content, "interval", part, "high")
+    numbers = _numbers(results, task, main_part, is_questions)
+    low = _median(results, "interval", main_part, "low")
+    high = _median(results, "interval", main_part, "high")
     interval = ""
     if low is not None and high is not None:
         digits = 1 if in_percent else 3
@@ -140,78 +134,81 @@ def _read_scores(content: Json, task: str, part: str, is_questions: bool) -> Tas
     return TaskScores(metric, numbers.get(task, []), numbers, interval, in_percent)
 
 
-def _numbers(content: Json, task: str, main_part: str, is_questions: bool) -> Numbers:
-    """All metrics of the main part, and the run's own metric of all parts. The quantity called as
-    the task is the run's own metric of the main part."""
+def _numbers(results: Json, task: str, main_part: str, is_questions: bool) -> Numbers:
+    """The numbers of all seeds by quantity (display.py): all metrics of the main part, and the
+    run's own metric of all parts."""
     numbers = defaultdict(list)
-    for seed in content["runs"]:
-        for part, scores in seed["scores"].items():
+    for seed_result in results["runs"]:
+        for part, scores in seed_result["scores"].items():
             for metric, score in scores.items():
                 if not isinstance(score, int | float):
                     continue
                 value = _factor(metric, is_questions) * score
                 if part == main_part:
                     numbers[f"{task} {metric}"].append(value)
-                if metric == content["metric"]:
+                if metric == results["metric"]:
                     numbers[task if part == main_part else f"{task} {part}"].append(value)
     return dict(numbers)
 
 
 def _factor(metric: str, is_questions: bool) -> float:
-    """What a stored score is multiplied by for tables, where some are in percent, as those of
-    answers are already. Counts beside the scores, and metrics of other versions, are not."""
+    """What a stored score is multiplied by for tables: shares are shown in percent, and scores of
+    answers are stored in percent. Metrics that this version does not have stay as they are."""
     shown_in_percent = known_metrics().get(metric, Metric()).shown_in_percent
     return 100.0 if shown_in_percent and not is_questions else 1.0
 
 
 def _read_scored_rows(
-    content: Json, task: str, part: str, scores: TaskScores, task_settings: Json
+    results: Json, task: str, part: str, scores: TaskScores, task_settings: Json
 ) -> ScoredRows:
-    seed_results = content["runs"]
+    seed_results = results["runs"]
     split = task_settings.get("split")
     unit = ", %" if scores.in_percent else ""
     heading = f"{title(task)}: {part} {scores.metric}{unit}, split {split or 'parts'}"
     heading = ", ".join([heading, *_row_settings(task_settings, task)])
     if scores.metric not in known_metrics():
         heading += ", in no order (this version does not have the metric)"
-    checksums = content["settings"].get("data_sha256")
-    by_part = checksums if isinstance(checksums, dict) else {"all": checksums}
-    data = tuple(checksum or "unknown" for checksum in by_part.values())
-    rows = [seed.get("rows_sha256", {}).get(part) for seed in seed_results]
+    data = results["settings"]["data_sha256"]
+    checksums = data.values() if isinstance(data, dict) else [data]
+    data_sha256 = tuple(checksum or "unknown" for checksum in checksums)
+    rows = [seed_result["rows_sha256"].get(part) for seed_result in seed_results]
     return ScoredRows(
         heading=heading,
-        data=data,
-        sha256=" ".join(data if None in rows else dict.fromkeys(rows)),
+        data_sha256=data_sha256,
+        rows_sha256=" ".join(data_sha256 if None in rows else dict.fromkeys(rows)),
         count=_count(seed_results, part, split),
-        in_words=_rows_in_words(content, part),
+        count_with_seen=_count_with_seen(results, part),
     )
 
 
-def _rows_in_words(content: Json, part: str) -> str | int:
-    rows = _median(content, "counts", part, "rows")
+def _count_with_seen(results: Json, part: str) -> str | int:
+    """Such as `224, 15 to 18 of them in the training`, where seeds differ in it; "" if the number
+    is not recorded."""
+    rows = _median(results, "counts", part, "rows")
     if rows is None:
         return ""
     counts = set()
-    for seed in content["runs"]:
-        entries = [seed.get(name, {}).get(part) for name in ("in_train", "in_earlier_training")]
-        counts.add(max(count or 0 for count in entries))
+    for seed_result in results["runs"]:
+        seen = seed_result["in_train"].get(part)
+        seen_earlier = seed_result["in_earlier_training"].get(part)
+        counts.add(max(seen or 0, seen_earlier or 0))
     if not any(counts):
         return int(rows)
     in_training = " to ".join(map(str, sorted({min(counts), max(counts)})))
     return f"{int(rows)}, {in_training} of them in the training"
 
 
-def _median(content: Json, entry: str, part: str, name: str) -> float | None:
-    """A median over seeds of an entry about a part; earlier versions have no such entries."""
-    summary = content.get(entry, {}).get(part, {})
+def _median(results: Json, entry: str, part: str, name: str) -> float | None:
+    """The median over seeds of a number in an entry about a part; None if it is not there."""
+    summary = results[entry].get(part, {})
     return summary[name]["median"] if name in summary else None
 
 
 def _row_settings(task_settings: Json, task: str) -> list[str]:
-    """Those settings of a task that choose its rows, without those that are as usual, such as the
+    """The settings of a task that choose its rows, in words, but for usual values, such as the
     label columns of a MoleculeNet set."""
     usual_columns = MOLECULENET[task].label_columns if task in MOLECULENET else None
-    usual_values = COMPARABLE["row_settings"] | {"label_columns": [None, usual_columns]}
+    usual_values = ROW_SETTINGS | {"label_columns": [None, usual_columns]}
     settings = []
     for name, usual in usual_values.items():
         value = task_settings.get(name, usual[0])
@@ -221,47 +218,51 @@ def _row_settings(task_settings: Json, task: str) -> list[str]:
 
 
 def _count(seed_results: list[Json], part: str, split: str | None) -> str:
-    """Of equal data and settings, these rows differ in two ways: a model leaves out what it cannot
-    read, so that they are fewer; and seeds, which are then named, may sample other rows."""
-    counts = [seed.get("counts", {}).get(part, {}).get("rows", "unknown") for seed in seed_results]
+    """How many rows of a part were scored: `113`, `113, 112` if seeds differ, or with the seeds, if
+    these may have sampled other rows."""
+    counts = [result["counts"].get(part, {}).get("rows", "unknown") for result in seed_results]
     if len(set(counts)) == 1:
         counts = counts[:1]
     rows = ", ".join(map(str, counts))
-    splits = {seed.get("split_sha256") for seed in seed_results}
+    splits = {result["split_sha256"] for result in seed_results}
     # Without a test part, valid may be sampled of train.
     if split == "random" or (part == "valid" and len(splits) > 1):
-        return f"{rows} with seeds {' '.join(str(seed['seed']) for seed in seed_results)}"
+        return f"{rows} with seeds {' '.join(str(result['seed']) for result in seed_results)}"
     return rows
 
 
-def _hours(grid_cell: Path, seed_results: list[Json]) -> float | str:
-    """The hours of all seeds: of the updates as in the logs of the best grid cell, or as a baseline
-    wrote them. A baseline was fitted once where seeds have one split and one time."""
-    timed = [run for run in seed_results if "seconds" in run]
-    fits = {(run.get("split_sha256"), run["seconds"]) for run in timed}
-    logs = [read_log(grid_cell / f"seed-{run['seed']}" / "log.jsonl") for run in seed_results]
-    updates = [entry["seconds"] for log in logs for entry in log if entry["kind"] == "train"]
-    if not fits and not updates:
+def _sum_hours(grid_cell: Path, seed_results: list[Json]) -> float | str:
+    """The hours of all seeds: of a model those of its updates, by the logs in the directory of the
+    grid cell; of a baseline those that it wrote. A baseline was fitted once for several seeds if
+    they have the same split and the same time. "" if there are no times."""
+    fits = set()
+    seconds_of_updates = []
+    for result in seed_results:
+        if "seconds" in result:
+            fits.add((result["split_sha256"], result["seconds"]))
+        for entry in read_log(grid_cell / f"seed-{result['seed']}" / "log.jsonl"):
+            if entry["kind"] == "train":
+                seconds_of_updates.append(entry["seconds"])
+    if not fits and not seconds_of_updates:
         return ""
-    return (sum(seconds for _, seconds in fits) + sum(updates)) / 3600
+    return (sum(seconds for _, seconds in fits) + sum(seconds_of_updates)) / 3600
 
 
-def _comparison(content: Json, task_settings: Json, data: tuple[str, ...]) -> str:
-    settings = content["settings"]
-    cells = content.get("cells")
+def _comparison(results: Json, task_settings: Json, data_sha256: tuple[str, ...]) -> str:
+    cells = results.get("cells")
     # With a grid every training tried the same hyper-parameters, whatever came out best.
-    hyper = content["runs"][0]["settings"].get("train") if cells is None else sorted(cells)
-    starts_later = settings.get("start_from") is not None
-    shared = [hyper, _task_options(task_settings), data, starts_later]
+    hyper = results["runs"][0]["settings"].get("train") if cells is None else sorted(cells)
+    starts_later = results["settings"].get("start_from") is not None
+    shared = [hyper, _task_options(task_settings), data_sha256, starts_later]
     return json.dumps(shared, sort_keys=True)
 
 
-def _options(settings: Json, task_settings: Json) -> dict[str, str]:
-    options = {f"train.{name}": value for name, value in settings.get("train", {}).items()}
+def _options(seed_settings: Json, task_settings: Json) -> dict[str, str]:
+    options = {f"train.{name}": value for name, value in seed_settings.get("train", {}).items()}
     options |= {f"task.{name}": value for name, value in _task_options(task_settings).items()}
-    options["start_from"] = settings.get("start_from")
-    if "precision" in settings:  # baselines have none
-        options["precision"] = settings["precision"]
+    options["start_from"] = seed_settings.get("start_from")
+    if "precision" in seed_settings:  # baselines have none
+        options["precision"] = seed_settings["precision"]
     return {name: "" if value is None else str(value) for name, value in options.items()}
 
 
@@ -271,11 +272,8 @@ def _task_options(task_settings: Json) -> Json:
     return {name: value for name, value in task_settings.items() if name not in places}
 
 
-def _read_source(settings: Json) -> Source:
-    path = None if settings.get("from_scratch") else Path(settings.get("model", ""))
-    name = "/".join(Path(settings.get("model", "")).parts[-3:])
-    if settings.get("baseline"):
-        name = title(settings["baseline"])
-    elif path is None:
-        name = f"random weights of {name}"
-    return Source(name, bool(settings.get("baseline")), path, settings.get("model_sha256"))
+def _name_learner(settings: Json) -> str:
+    if "baseline" in settings:
+        return title(settings["baseline"])
+    name = "/".join(Path(settings["model"]).parts[-3:])
+    return f"random weights of {name}" if settings["from_scratch"] else name

@@ -63,7 +63,7 @@ def pretrain(
     device: str = "auto",
     **options: Any,
 ) -> dict[str, Any]:
-    """Pre-trains ExLM, or a baseline, on a prepared corpus; run again to resume after an
+    """Pre-trains ExLM, an MLM or CTC on a prepared corpus; run again to resume after an
     interruption.
 
     Args:
@@ -95,9 +95,7 @@ def pretrain(
         result = finished_result(directory / RUN_RESULT, "identity", identity, advice)
         if result and damage(directory) is None:
             print(f"{directory} is finished already: {_describe(result, model.has_links)}")
-            before = result["recipe"].get("evaluate", {})
-            now = to_json_types(recipe.evaluate)
-            if any(before.get(name, now[name]) != now[name] for name in now):
+            if result["recipe"]["evaluate"] != to_json_types(recipe.evaluate):
                 note("its scores were made with other settings of evaluate, and are not made again")
             return result
         check_positions(data, model, recipe.evaluate.by_masks)
@@ -196,7 +194,6 @@ def _train(
         repeat=data.repeat,
         without_padding=network.exlm.removes_padding(autocast=precision == "bf16"),
     )
-    # Checkpoints of earlier versions have this name, so it stays.
     identity = {**identity, "random streams": RANDOM_NUMBERS_VERSION}
     directory = Path(recipe.output)
     objective = recipe.model.objective
@@ -213,7 +210,7 @@ def _train(
             checkpoints=Checkpoints(directory, identity, CHANGEABLE if resume_anyway else ()),
             evaluate=evaluate,
         )
-    # There are no scores if the newest checkpoint is that of the last update.
+    # There are no scores if the newest checkpoint was made after the last update.
     return scores or evaluate(recipe.train.steps)
 
 

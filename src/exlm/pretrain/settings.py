@@ -68,11 +68,10 @@ class EvaluateConfig:
         by_masks: numbers of masks. Held-out sequences are scored with exactly so many masked
             tokens, each time the same sequences. A task has no mask at all, a filling a few: a
             model should be good at every number. [] for none.
-        sequences: the most held-out sequences that are scored for it.
+        sequences: the most held-out sequences that are scored for by_masks.
         passes: in how many passes of the network all masked tokens are scored together, such as [1,
-            2, 4, all], on the sequences of `joint_nll`, which is that of one pass; each pass
-            reveals the masks that are most certain. The time is that of an evaluation for every
-            pass."""
+            2, 4, all], on the sequences of `joint_nll`, the score in one pass; each pass reveals
+            the masks that are most certain. Every pass takes as long as an evaluation."""
 
     by_masks: list[int] = field(default_factory=lambda: [1, 2, 4, 8, 16])
     sequences: int = 500

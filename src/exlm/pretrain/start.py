@@ -26,7 +26,7 @@ def start_hash(path: str) -> str:
     damaged."""
     if not Path(model_path(path)).is_dir():
         raise InputError(
-            f"start_from is {path}, which is no directory; give that of a pre-trained model, or "
+            f"start_from is {path}, which is no directory; give the output of a pre-training, or "
             "a name that exlm models lists, and keep it until the run is finished (a run that goes "
             "on is compared with the weights it started from)"
         )

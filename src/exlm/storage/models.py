@@ -4,6 +4,7 @@ import hashlib
 import json
 import shutil
 import tempfile
+from collections.abc import Iterable
 from importlib import resources
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -61,7 +62,7 @@ def save_model(
 
 def longest_text(tokenizer: PreTrainedTokenizerFast) -> int:
     """The longest text, in tokens, that the model of this tokenizer is to read: what is saved with
-    it; LONGEST_TEXT for models of earlier versions, which saved nothing."""
+    it, or else LONGEST_TEXT."""
     length = tokenizer.model_max_length
     return length if length < LARGE_INTEGER else LONGEST_TEXT
 
@@ -84,7 +85,12 @@ def weight_files(path: str) -> dict[str, str]:
 
 def weight_hash(path: str) -> str:
     """What identifies the weights in a model directory: the SHA-256 of those of its files."""
-    return hashlib.sha256("".join(weight_files(path).values()).encode()).hexdigest()
+    return join_checksums(weight_files(path).values())
+
+
+def join_checksums(checksums: Iterable[str]) -> str:
+    """The SHA-256 of several checksums, one behind the other."""
+    return hashlib.sha256("".join(checksums).encode()).hexdigest()
 
 
 def check_model(path: str) -> None:

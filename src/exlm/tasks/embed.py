@@ -83,7 +83,6 @@ def embed(
         "max_length": reader.max_length,
         "options": {**options, "pair_column": pair_column, "standardize": standardize},
         "weights": weight_hash(model),
-        "may_cut": not reader.molecules,  # earlier versions had no such column
     }
     counts = output_files.write_by_frames(read_options.file(input), target, settings, write)
     print(

@@ -94,13 +94,12 @@ def _write_by_frames(
             for seed in predictor.ensemble.models
         ],
         "options": predictor.options,
-        "may_cut": predictor.ensemble.may_cut,  # earlier versions had no such column
     }
     file = predictor.options.file(predictor.path)
     return write_by_frames(file, target, settings, write)
 
 
-def is_finetuned(model: str) -> bool:
+def can_predict(model: str) -> bool:
     """Whether a directory holds models that `exlm predict` takes."""
     run_dir = seed_directories(model)[0]
     return is_baseline(run_dir) or "task" in read_or_empty(run_dir / "config.json")

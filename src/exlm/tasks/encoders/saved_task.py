@@ -56,8 +56,7 @@ class TextSettings:
 @dataclass(frozen=True, kw_only=True)
 class SavedTask(TextSettings):
     """What is saved with a model or a baseline about its task: `task` in config.json or
-    baseline.json. A field has its default where the task type has no such thing, and where an
-    earlier version of this library did not save it."""
+    baseline.json. A field has its default where a task has no such thing, or did not save it."""
 
     task_type: str = ""  # as in `TaskConfig`
     max_length: int = 0  # longest text, pair of texts, or window of a question, in tokens
@@ -120,7 +119,7 @@ def read_saved_task(config: PreTrainedConfig) -> SavedTask | None:
 
 def read_text_settings(config: PreTrainedConfig) -> TextSettings:
     """What the configuration of a pre-trained or a fine-tuned model says of the texts of its
-    training. Earlier versions did not save whether these were molecules."""
+    training."""
     of_pretraining = {
         "molecules": getattr(config, "molecules", None),
         "standardize": getattr(config, "standardize", None) or "none",

@@ -17,6 +17,7 @@ from exlm.errors import InputError
 from exlm.storage.files import write_text
 from exlm.tasks.encoders.loading import SeedModel
 from exlm.tasks.rows.table import TextTable
+from exlm.upgrades import upgrade_training_text
 
 # beside the model of every seed, because random splits differ: one SMILES a line, or the mark of a
 # text, which does not show it
@@ -85,8 +86,7 @@ def _lines(run_dirs: Sequence[Path], name: str) -> set[str]:
     """The lines of the files of this name beside models, as far as they are there."""
     files = [run_dir / name for run_dir in run_dirs]
     text = b"".join(file.read_bytes() for file in files if file.is_file()).decode()
-    # Earlier versions wrote what RDKit cannot parse with whatever stood in it, such as \v.
-    return {in_one_line(line) for line in text.split("\n") if line}
+    return {upgrade_training_text(line) for line in text.split("\n") if line}
 
 
 def training_fingerprints(models: Sequence[SeedModel]) -> list[ExplicitBitVect]:
