@@ -341,7 +341,7 @@ def test_no_array_is_longer_than_what_a_model_reads(biologist, tmp_path):
     frame.to_csv(tmp_path / "a.csv", index=False)
     config = TaskConfig(str(tmp_path / "a.csv"), task_type="token_classification", max_length=30)
     task = read_table_task(EncoderSource(str(biologist)), config)
-    assert task.table.labels.shape == task.learn.__self__.tokens.unit_starts.shape == (20, 30)
+    assert task.table.labels.shape == task.tokens.unit_starts.shape == (20, 30)
     assert spell_labels(np.zeros((1, 2, 2)), ["MKV"], ["C", "H"], RESIDUE) == ["CC-"]
 
 

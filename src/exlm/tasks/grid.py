@@ -2,11 +2,11 @@
 reported."""
 
 import shutil
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, is_dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Literal, cast
+from typing import Any, Generic, Literal, TypeVar, cast
 
 from tqdm import tqdm
 
@@ -47,14 +47,19 @@ from exlm.tasks.task import Task
 DEFAULT_SEEDS = [0, 1, 2]
 
 
+Hyper = TypeVar("Hyper")  # the hyper-parameters of a grid cell, in the form that `train_seed` takes
+
+
 @dataclass(frozen=True)
-class Grid:
+class Grid(Generic[Hyper]):
     """Runs of every grid cell with every seed, each in a directory of its own. InputError for
     seeds, a metric or a directory that cannot be."""
 
     directory: Path  # of the grid; a run is in `CELL/seed-N`
     task: Task  # its metric's median on valid says which grid cell is the best
-    hyper_by_cell: Mapping[str, Any]  # hyper-parameters by the name of the grid cell
+    # trains with hyper-parameters and a seed, and leaves what it returns and more in a directory
+    train_seed: Callable[[Path, Hyper, int], SeedResult]
+    hyper_by_cell: Mapping[str, Hyper]  # by the name of the grid cell
     seeds: Sequence[int]
     # what runs must share to be the same, besides what the task and the hyper-parameters say
     model_identity: dict[str, Any]
@@ -192,7 +197,7 @@ class Grid:
         refuse_other_training(run_dir / UNFINISHED, identity)
         with resumable_directory(run_dir / UNFINISHED, identity):
             try:
-                result = self.task.train_seed(run_dir, self.hyper_by_cell[cell], seed)
+                result = self.train_seed(run_dir, self.hyper_by_cell[cell], seed)
             except TrainingStopped as error:
                 if len(self.hyper_by_cell) == 1 or isinstance(error, OutOfMemory):
                     raise
