@@ -26,7 +26,7 @@ from exlm.tasks.encoders.loading import load_finetuned
 from exlm.tasks.encoders.saved_task import SavedTask
 from exlm.tasks.finetune import finetune
 from exlm.tasks.predict import evaluate, predict
-from exlm.tasks.tables import ensemble
+from exlm.tasks.tables import seed_models
 from exlm.tasks.tables.prediction_columns import bound_columns, prediction_columns
 from exlm.tasks.tables.training_texts import TrainingTexts
 from tests.tables import make_table
@@ -77,7 +77,7 @@ def test_prediction_goes_on_behind_the_parts_that_are_finished(
     monkeypatch.setattr("exlm.tasks.tables.table_predictor.FRAME_ROWS", 6)
     monkeypatch.setattr("exlm.data.output_files.FRAME_ROWS", 6)
     predict(*arguments, str(whole), distance=True)
-    made, original = [], ensemble.run_network
+    made, original = [], seed_models.run_network
 
     def failing(*given, **options):
         made.append(None)
@@ -85,7 +85,7 @@ def test_prediction_goes_on_behind_the_parts_that_are_finished(
             raise KeyboardInterrupt
         return original(*given, **options)
 
-    monkeypatch.setattr(ensemble, "run_network", failing)
+    monkeypatch.setattr(seed_models, "run_network", failing)
     with pytest.raises(KeyboardInterrupt):
         predict(*arguments, str(cut), distance=True)
     assert not cut.exists()

@@ -16,18 +16,16 @@ from typing import Any, NamedTuple, Protocol
 import pandas as pd
 
 from exlm.errors import InputError
-from exlm.tasks.baselines.saved import BaselineEnsemble
 from exlm.tasks.config import FinetuneConfig, TaskConfig
-from exlm.tasks.encoders.loading import EncoderSource, SeedModel
+from exlm.tasks.encoders.loading import EncoderSource
 from exlm.tasks.encoders.training import Supervision
 from exlm.tasks.labels.label_types import LABEL_TYPES
 from exlm.tasks.questions.answer_file import answer_file
 from exlm.tasks.questions.question_task import read_question_task
-from exlm.tasks.results import is_baseline
-from exlm.tasks.tables.ensemble import EncoderEnsemble
 from exlm.tasks.tables.predictions import Predictions, PredictOptions
+from exlm.tasks.tables.seed_models import SeedModel
 from exlm.tasks.tables.supervision import read_table_task
-from exlm.tasks.tables.table_predictor import TablePredictor, make_table_predictor
+from exlm.tasks.tables.table_predictor import make_table_predictor
 
 
 class Task(Protocol):
@@ -72,16 +70,8 @@ class TaskKind(NamedTuple):
     predict_file: Callable[[Sequence[SeedModel], str, PredictOptions], Predictions]
 
 
-def open_predictor(
-    models: Sequence[SeedModel], path: str, options: PredictOptions
-) -> TablePredictor:
-    """What predicts for the table `path` with fine-tuned encoders or baselines."""
-    ensemble_class = BaselineEnsemble if is_baseline(models[0].directory) else EncoderEnsemble
-    return make_table_predictor(models, path, options, ensemble_class)
-
-
 def predict_table(models: Sequence[SeedModel], path: str, options: PredictOptions) -> Predictions:
-    return open_predictor(models, path, options).predict()
+    return make_table_predictor(models, path, options).predict()
 
 
 TABLE_KIND = TaskKind(read_table_task, predict_table)

@@ -1,5 +1,5 @@
 """Loads encoders and their tokenizers, ExLM or Hugging Face models by directory or hub name: with a
-new head for a task (`EncoderSource`), or as they were fine-tuned (`SeedModel`)."""
+new head for a task (`EncoderSource`), or as they were fine-tuned (`load_finetuned`)."""
 
 import hashlib
 import inspect
@@ -31,7 +31,6 @@ from exlm.storage.tokenizers import check_name, load_fast_tokenizer, load_tokeni
 from exlm.tasks.config import FinetuneConfig
 from exlm.tasks.encoders.saved_task import SavedTask, read_saved_task
 from exlm.tasks.results import best_seed_directory
-from exlm.train import devices
 
 # The model classes of a head, by the class of their configuration. All task types that are not in
 # OTHER_HEADS have the head for classes and numbers of whole texts.
@@ -103,36 +102,6 @@ class EncoderSource:
             if name in HEADS:  # replaces a head of the checkpoint, too
                 setattr(network, name, module)
         return _with_exact_head(network)
-
-
-@dataclass(frozen=True)
-class SeedModel:
-    """The model of one seed, which is loaded when it is used first: an ensemble has several."""
-
-    directory: Path
-    saved_task: SavedTask
-    device: str
-
-    @property
-    def name(self) -> str:
-        """The name of its directory, also where this is given as `.`."""
-        return self.directory.resolve().name
-
-    @property
-    def network(self) -> PreTrainedModel:
-        """The network on its device."""
-        return self._loaded[0]
-
-    @property
-    def tokenizer(self) -> PreTrainedTokenizerFast:
-        """The tokenizer, which is the same for all seeds."""
-        return self._loaded[1]
-
-    @cached_property
-    def _loaded(self) -> tuple[PreTrainedModel, PreTrainedTokenizerFast]:
-        network, tokenizer = load_finetuned(str(self.directory))
-        devices.place_model(network, self.device)
-        return network, tokenizer
 
 
 def load_finetuned(path: str) -> tuple[PreTrainedModel, PreTrainedTokenizerFast]:
