@@ -72,7 +72,7 @@ def baseline(
     if program_packages:
         environment(program_packages)  # installed before anything is written
     hyper: dict[str, Any] = {
-        **BASELINES[name].settings,
+        **BASELINES[name].hyper,
         "packages": program_packages or [f"{name}=={version(name)}" for name in OWN_PACKAGES],
     }
     if epochs is not None:

@@ -35,7 +35,7 @@ from exlm.tasks.encoders.training import UNFINISHED
 from exlm.tasks.labels.scores import find_metric, goodness
 from exlm.tasks.printing import describe_results, print_task
 from exlm.tasks.results import (
-    IDENTITY,
+    IDENTITY_ENTRY,
     GridResults,
     SeedResult,
     best_seed,
@@ -171,7 +171,7 @@ class Grid(Generic[Hyper]):
     def _finished(self, cell: str, seed: int) -> SeedResult | None:
         """The result of a run, None if it is not finished; InputError if its settings differ."""
         path = self._run_dir(cell, seed) / RUN_RESULT
-        result = finished_result(path, IDENTITY, self._identity_of(cell))
+        result = finished_result(path, IDENTITY_ENTRY, self._identity_of(cell))
         return cast(SeedResult | None, result)
 
     def _goodness(self, results: list[SeedResult]) -> float:
@@ -203,7 +203,7 @@ class Grid(Generic[Hyper]):
                     raise
                 print(f"{run_dir}: {error}; this cell counts as the worst")
                 result = {"stopped": str(error), "scores": {"valid": {}}}
-            result = {"seed": seed, IDENTITY: cell_identity, **result}
+            result = {"seed": seed, IDENTITY_ENTRY: cell_identity, **result}
             if leaves_model(result):
                 write_card(run_dir, dict(result))
             finish_run(run_dir, RUN_RESULT, result)
@@ -231,7 +231,7 @@ class Grid(Generic[Hyper]):
         """What `results.json` tells: what all grid cells gave, and the best of them in detail."""
         runs = results[best]
         grid_results = {
-            IDENTITY: {**self._identity, "departures": list(self.task.departures)},
+            IDENTITY_ENTRY: {**self._identity, "departures": list(self.task.departures)},
             "seeds": list(self.seeds),
             "metric": self.task.metric,
             "best": best,

@@ -88,7 +88,7 @@ def _write_by_frames(
         write_frame(predictions.frame, path, header=begins_file, layout=layout)
         return predictions.counts
 
-    settings = {
+    identity = {
         "models": [
             (str(seed.directory), seed.saved_task, weight_hash(str(seed.directory)))
             for seed in predictor.models
@@ -97,7 +97,7 @@ def _write_by_frames(
         "may_cut": predictor.may_cut,  # earlier versions had no such column
     }
     file = predictor.options.file(predictor.path)
-    return write_by_frames(file, target, settings, write)
+    return write_by_frames(file, target, identity, write)
 
 
 def is_finetuned(model: str) -> bool:

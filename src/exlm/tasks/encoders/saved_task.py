@@ -57,7 +57,21 @@ class TextSettings:
 class SavedTask(TextSettings):
     """What is saved with a model or a baseline about its task: `task` in config.json or
     baseline.json. A field has its default where the task type has no such thing, and where an
-    earlier version of this library did not save it."""
+    earlier version of this library did not save it.
+
+    Columns, what their cells say, and what is predicted have names. An example of each task type:
+
+    | task type            | cells           | `label_columns` | `class_names` | `binary_names` |
+    | -------------------- | --------------- | --------------- | ------------- | -------------- |
+    | regression           | 1.5 and 2.5     | logP, logS      |               |                |
+    | multilabel           | no and yes      | liver, heart    |               | no, yes        |
+    | binary               | no; 0 and 1     | toxic           |               | no, yes; none  |
+    | multiclass           | red             | colour          | blue, red     |                |
+    | token_classification | HHE             | structure       | E, H          |                |
+
+    `label_names` are the class names or the binary names. `prediction_names` are the class names
+    or, where there are none, the columns. `head_names` are the same, unless the `LabelType` says
+    that outputs are something else."""
 
     task_type: str = ""  # as in `TaskConfig`
     max_length: int = 0  # longest text, pair of texts, or window of a question, in tokens

@@ -19,7 +19,7 @@ from exlm.data.frames import (
     read_file,
     read_frames,
 )
-from exlm.data.output_files import FRAME_ROWS, output_path
+from exlm.data.output_files import PIECE_ROWS, check_output
 from exlm.data.spelling import Spelling, spelling_of
 from exlm.errors import InputError, note
 from exlm.storage.files import RUN_RESULT, read_or_empty
@@ -66,11 +66,11 @@ def make_table_predictor(
     file = None
     if first_rows is None:
         file = options.file(path)
-        first_rows = next(read_frames(file, FRAME_ROWS))
+        first_rows = next(read_frames(file, PIECE_ROWS))
     frame = first_rows.frame
     columns = list(frame.columns)
     if file and file.format in FORMATS_WITHOUT_HEADER:
-        columns = find_columns(file, FRAME_ROWS)
+        columns = find_columns(file, PIECE_ROWS)
     saved_task = models[0].saved_task
     label_columns = find_label_columns(columns, path, options, saved_task.label_columns)
     margins = _margins_by_model(models, options.interval)
@@ -322,7 +322,7 @@ def check_options(models: Sequence[SeedModel], path: str, options: PredictOption
                 "explain is for fine-tuned encoders that predict for whole texts, not for "
                 f"{directory}; leave it out"
             )
-        output_path("", path, options.explain, "", (".html",))
+        check_output(Path(options.explain), path, (".html",))
         if saved_task.molecules:
             drawing_module()
 
