@@ -273,7 +273,7 @@ def test_a_part_of_a_table_may_have_no_row_that_can_be_used():
         task_type="token_classification", unit_pattern=RESIDUE, class_names=["H", "E"]
     )
     rows = np.flatnonzero(table.usable)
-    found = run_network(torch.nn.Linear(1, 1), None, tokens, rows, saved_task.head_names)
+    found = run_network(torch.nn.Linear(1, 1), None, tokens, rows, len(saved_task.head_names))
     assert (
         found.shape == (3, 3, 2)
         and np.isnan(found).all()

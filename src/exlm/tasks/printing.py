@@ -173,7 +173,7 @@ def print_report(report: dict[str, Any], saved_task: SavedTask) -> None:
             "column in_training of exlm predict marks them)",
             file=sys.stderr,
         )
-    print(pd.DataFrame(report["metrics"]).map(_in_words).to_string())
+    print(pd.DataFrame(report["metrics"]).map(_score_in_words).to_string())
     if report["resamples"]:
         print(
             f"in brackets: {BOOTSTRAP_LEVEL:.0%} bootstrap intervals over rows "
@@ -203,7 +203,7 @@ def print_report(report: dict[str, Any], saved_task: SavedTask) -> None:
             print(table.to_string(max_rows=20, float_format=in_digits))
 
 
-def _in_words(score: dict[str, float]) -> str:
+def _score_in_words(score: dict[str, float]) -> str:
     value = score["value"]
     low = score.get("low", np.nan)
     high = score.get("high", np.nan)

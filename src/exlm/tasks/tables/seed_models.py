@@ -110,7 +110,7 @@ class EncoderModel(SeedModel):
             self.tokenizer,
             tokens,
             rows,
-            self.saved_task.head_names,
+            output_count=len(self.saved_task.head_names),
             precision=options.precision,
             progress=self.name if shows_progress else None,
         )

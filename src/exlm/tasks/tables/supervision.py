@@ -1,7 +1,6 @@
 """What encoders learn of a labelled table, which is read once for all seeds."""
 
 from dataclasses import dataclass, replace
-from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -17,7 +16,7 @@ from exlm.tasks.encoders.inference import model_inputs, pad
 from exlm.tasks.encoders.loading import EncoderSource, load_config
 from exlm.tasks.encoders.saved_task import SavedTask, read_text_settings
 from exlm.tasks.encoders.training import ShuffledBatches, Supervision
-from exlm.tasks.labels.label_types import LABEL_TYPES, LabelType
+from exlm.tasks.labels.label_types import LABEL_TYPES
 from exlm.tasks.results import SeedResult
 from exlm.tasks.rows.datasets import load_labelled
 from exlm.tasks.rows.reading import TableTokens, TextReader, note_spelling
@@ -96,7 +95,7 @@ class EncoderTableTask(TableTask):
                 "problem_type": saved_task.label_type.problem_type,
             },
             batches=ShuffledBatches(lengths, train, hyper.batch_size, seed, split_table.collate),
-            loss=partial(training_loss, saved_task.label_type),
+            loss=split_table.loss,
             score_valid=split_table.score_valid,
             write_results=split_table.write_results,
         )
@@ -122,6 +121,13 @@ class SplitTable:
         length = batch["input_ids"].shape[1]
         return batch | {"labels": make_token_targets(labels, unit_starts, length)}
 
+    def loss(self, network: nn.Module, batch: dict[str, Tensor]) -> LossSum:
+        """Summed over the labels of a batch."""
+        outputs = network(**model_inputs(network, batch)).logits.float()
+        targets = batch["labels"].to(outputs.device)
+        total, count = self.saved_task.label_type.loss(outputs, targets)
+        return LossSum(total, count, torch.zeros_like(count))
+
     def score_valid(self, network: PreTrainedModel) -> dict[str, float]:
         """The scores of valid, by metric."""
         valid = self.split["valid"]
@@ -143,15 +149,8 @@ class SplitTable:
     def _outputs(self, network: PreTrainedModel, rows: np.ndarray) -> np.ndarray:
         """The outputs for some rows, in the places of all rows (`run_network`)."""
         tokenizer = self.task.encoder.tokenizer
-        names = self.saved_task.head_names
-        return run_network(network, tokenizer, self.task.tokens, rows, names)
-
-
-def training_loss(label_type: LabelType, network: nn.Module, batch: dict[str, Tensor]) -> LossSum:
-    """Summed over the labels of a batch."""
-    outputs = network(**model_inputs(network, batch)).logits.float()
-    total, count = label_type.loss(outputs, batch["labels"].to(outputs.device))
-    return LossSum(total, count, torch.zeros_like(count))
+        output_count = len(self.saved_task.head_names)
+        return run_network(network, tokenizer, self.task.tokens, rows, output_count)
 
 
 def calibrate(
