@@ -104,10 +104,10 @@ def read_baseline_task(name: str, config: TaskConfig) -> TableTask:
     table_config = infer_settings(config, table, TextSettings())
     molecules = table_config.molecules
     if molecules != BASELINES[name].molecules:
-        fitting = [key for key, entry in BASELINES.items() if entry.molecules == molecules]
+        readers = [key for key, entry in BASELINES.items() if entry.molecules == molecules]
         raise InputError(
             f"{config.dataset} has {'molecules' if molecules else 'text'}, which {name} does "
-            f"not read; use {', '.join(fitting)}, or set task.molecules"
+            f"not read; use {', '.join(readers)}, or set task.molecules"
         )
     if molecules and table.pairs is not None:
         raise InputError(

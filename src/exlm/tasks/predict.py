@@ -154,8 +154,8 @@ def evaluate(
     predict_options = PredictOptions(**options)
     models = _seed_models(model, predict_options)
     saved_task = models[0].saved_task
-    task_kind = find_task_kind(saved_task.task_type)
-    predictions = task_kind.predict_file(models, input, predict_options)
+    predict_file = find_task_kind(saved_task.task_type).predict_file
+    predictions = predict_file(models, input, predict_options)
     if predictions.evaluation is None:
         problem = "no question has an answer; give them as `exlm finetune` takes them"
         if saved_task.label_columns:  # questions have none
@@ -164,12 +164,8 @@ def evaluate(
         raise InputError(f"{input}: nothing can be scored: {predictions.note or problem}")
     report = {"model": model, "input": input, **_report(predictions, resamples, seed)}
     write_json(target, report)
-    without = "without a prediction (the column problem of exlm predict says why)"
-    print(
-        describe_counts(
-            {kind.replace(UNUSABLE, without): n for kind, n in predictions.counts.items()}
-        )
-    )
+    why_unusable = "without a prediction (the column problem of exlm predict says why)"
+    print(describe_counts(predictions.counts).replace(UNUSABLE, why_unusable))
     print_report(report, saved_task)
     print(f"everything is in {target}")
     return report

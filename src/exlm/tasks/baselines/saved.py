@@ -95,12 +95,12 @@ class SavedBaseline:
             epochs=self.epochs,
             log=log,
         )
-        all_predictions = self._all_labels(BASELINES[self.name].fit_predict(inputs))
+        all_predictions = self._fill_up(BASELINES[self.name].fit_predict(inputs))
         predictions = np.full((len(table.texts), all_predictions.shape[1]), np.nan)
         predictions[rows] = all_predictions[len(self.texts) :]
         return predictions
 
-    def _all_labels(self, predictions: np.ndarray) -> np.ndarray:
+    def _fill_up(self, predictions: np.ndarray) -> np.ndarray:
         """Predictions [rows, outputs] with 0.5 for labels of which nothing can be learned."""
         if self.task.class_names:
             return predictions
@@ -110,8 +110,8 @@ class SavedBaseline:
 
     def _score(self, predictions: np.ndarray) -> float:
         """How good predictions [rows, outputs] are on valid; higher is better."""
-        scored = LabelledPredictions(self.task, self.labels, self._all_labels(predictions))
-        return goodness(scored.score(self.valid)[self.metric], self.metric)
+        labelled = LabelledPredictions(self.task, self.labels, self._fill_up(predictions))
+        return goodness(labelled.score(self.valid)[self.metric], self.metric)
 
 
 @dataclass(frozen=True)

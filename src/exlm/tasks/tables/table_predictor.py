@@ -191,13 +191,12 @@ class TablePredictor:
             name: LabelledPredictions(self.saved_task, labels, predictions, self.margins.get(name))
             for name, predictions in by_model.items()
         }
-        first = next(iter(labelled.values()))
         return Evaluation(
-            scorers={name: of_model.evaluate for name, of_model in labelled.items()},
+            scorers={name: predictions.evaluate for name, predictions in labelled.items()},
             rows=rows,
             seen_rows=None if is_seen is None else int(is_seen[rows].sum()),
             unknown_labels=unknown_labels,
-            details=first.details(rows),
+            details=next(iter(labelled.values())).details(rows),
         )
 
     @cached_property
