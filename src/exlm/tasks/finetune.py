@@ -106,21 +106,17 @@ def finetune(
 def train_seed(task: EncoderTask, run_dir: Path, hyper: FinetuneConfig, seed: int) -> SeedResult:
     """Fine-tunes an encoder with a seed: keeps the epoch that is best on valid by the metric of the
     task, and saves the network in `run_dir`, with its predictions."""
+    encoder = task.encoder
     supervision = task.supervise(seed, hyper)
-    torch.manual_seed(seed)  # it draws the head
-    network = task.encoder.load(supervision.saved_task, hyper, supervision.head_settings)
+    torch.manual_seed(seed)  # which draws the head
+    network = encoder.load(supervision.saved_task, hyper, supervision.head_settings)
     best_epoch = train_best_epoch(
-        network,
-        supervision,
-        hyper=hyper,
-        metric=task.metric,
-        run_dir=run_dir,
-        device=task.encoder.device,
+        network, supervision, hyper, metric=task.metric, run_dir=run_dir, device=encoder.device
     )
     results = supervision.write_results(network, run_dir)
-    save_model(run_dir, network, task.encoder.tokenizer)
+    save_model(run_dir, network, encoder.tokenizer)
     return {
         "best_epoch": best_epoch,
-        "weight_files": {"model": weight_files(task.encoder.name)},
+        "weight_files": {"model": weight_files(encoder.name)},
         **results,
     }

@@ -121,8 +121,8 @@ class BestEpoch:
 def train_best_epoch(
     network: PreTrainedModel,
     supervision: Supervision,
-    *,
     hyper: FinetuneConfig,
+    *,
     metric: str,
     run_dir: Path,
     device: str = "auto",

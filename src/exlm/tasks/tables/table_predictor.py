@@ -67,13 +67,34 @@ def make_table_predictor(
     if first_rows is None:
         file = options.file(path)
         first_rows = next(read_frames(file, PIECE_ROWS))
-    frame = first_rows.frame
-    columns = list(frame.columns)
+    columns = list(first_rows.frame.columns)
     if file and file.format in FORMATS_WITHOUT_HEADER:
         columns = find_columns(file, PIECE_ROWS)
     saved_task = models[0].saved_task
     label_columns = find_label_columns(columns, path, options, saved_task.label_columns)
     margins = _margins_by_model(models, options.interval)
+    first_table = _find_texts(first_rows, path, options, saved_task)
+    return TablePredictor(
+        path=path,
+        options=options,
+        models=models,
+        molecules=decide_molecules(first_table.texts, options.molecules, saved_task.molecules),
+        text_column=first_table.text_column,
+        pair_column=first_table.pair_column,
+        label_columns=label_columns,
+        has_labels=not set(label_columns).isdisjoint(columns),
+        margins=margins,
+        fingerprints=training_fingerprints(models) if options.distance else [],
+    )
+
+
+def _find_texts(
+    rows: FileRows, path: str, options: PredictOptions, saved_task: SavedTask
+) -> TextTable:
+    """The first rows of the table with their texts. The columns of these are called as the options
+    say, or else as in the training. Notes what seems to be wrong with them. InputError if there is
+    no such column."""
+    frame = rows.frame
     pair_column = options.pair_column or saved_task.pair_column
     text_column = options.text_column or saved_task.text_column_in(frame, path)
     if pair_column is not None and pair_column not in frame:
@@ -81,7 +102,7 @@ def make_table_predictor(
             f"{path} has no column {pair_column!r}, and the model reads two texts of a "
             "row; name their columns with text_column and pair_column"
         )
-    table = unlabelled_table(first_rows, path, text_column, pair_column)
+    table = unlabelled_table(rows, path, text_column, pair_column)
     if options.text_column is None and saved_task.text_column not in frame:
         note(
             f"{path} has no column {saved_task.text_column!r}, which the model was "
@@ -93,18 +114,7 @@ def make_table_predictor(
             f"the first rows of {path} have the same text in {table.text_column!r}; "
             "if another column holds the texts, name it with text_column"
         )
-    return TablePredictor(
-        path=path,
-        options=options,
-        models=models,
-        molecules=decide_molecules(table.texts, options.molecules, saved_task.molecules),
-        text_column=table.text_column,
-        pair_column=pair_column,
-        label_columns=label_columns,
-        has_labels=not set(label_columns).isdisjoint(columns),
-        margins=margins,
-        fingerprints=training_fingerprints(models) if options.distance else [],
-    )
+    return table
 
 
 @dataclass(frozen=True)
@@ -169,14 +179,11 @@ class TablePredictor:
 
     def _predict_by_model(self, table: TextTable, tokens: TableTokens) -> dict[str, np.ndarray]:
         """The predictions of every model [rows, outputs], by its name."""
-        # An encoder shows its progress itself.
-        shows_no_bar = self.models[0].reads_tokens
-        models = tqdm(self.models, "fitting again", unit="model", disable=shows_no_bar)
+        is_encoder = self.models[0].reads_tokens  # which shows a bar of rows itself
+        shows_progress = not self.by_frames
         return {
-            model.name: model.predict(
-                table, tokens, self.options, shows_progress=not self.by_frames
-            )
-            for model in models
+            model.name: model.predict(table, tokens, self.options, shows_progress)
+            for model in tqdm(self.models, "fitting again", unit="model", disable=is_encoder)
         }
 
     def _evaluate(

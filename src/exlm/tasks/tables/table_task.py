@@ -238,7 +238,9 @@ def make_table_task(
         )
     for remark in remarks_on_labels(merged):
         note(remark)
-    metric = config.metric or _default_metric(config, merged)
+    metrics = metric_names(merged.label_type, merged.class_names)
+    default_metric = GLUE[config.dataset].metric if config.dataset in GLUE else metrics[0]
+    metric = config.metric or default_metric
     summary_remarks = [
         describe_table(merged, config.molecules),
         describe_counts(merged.reduced_mixtures(config.standardize)),
@@ -268,12 +270,6 @@ def deviations(labels: np.ndarray) -> list[float]:
     """The standard deviations of labels [rows, labels] as divisors: 1 where all are equal."""
     stds = np.nanstd(labels, 0)
     return np.where(stds > 0, stds, 1.0).tolist()
-
-
-def _default_metric(config: TableConfig, table: TextTable) -> str:
-    if config.dataset in GLUE:
-        return GLUE[config.dataset].metric
-    return metric_names(table.label_type, table.class_names)[0]
 
 
 def _identity(config: TableConfig, table: TextTable, metric: str) -> dict[str, Any]:
