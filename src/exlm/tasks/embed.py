@@ -62,16 +62,14 @@ def embed(
     text_settings = read_text_settings(network.config)
     _note_pairs(first_rows, pair_column, text_settings)
     text_column = read_options.text_column or text_settings.text_column_in(first_rows.frame, input)
-    first_table = unlabelled_table(first_rows, input, text_column, pair_column)
-    reader = reader_for(
-        first_table, tokenizer, max_length, text_settings, standardize, read_options
-    )
+    first = unlabelled_table(first_rows, input, text_column, pair_column)
+    reader = reader_for(first, tokenizer, max_length, text_settings, standardize, read_options)
     if reader.molecules and reader.standardize == "none":
-        note_spelling(first_table.texts, input)
+        note_spelling(first.texts, input)
     layout = output_files.output_layout(input, read_options.header, target)
 
     def write(rows: frames.FileRows, path: Path) -> dict[str, int]:
-        table = unlabelled_table(rows, input, first_table.text_column, pair_column)
+        table = unlabelled_table(rows, input, first.text_column, pair_column)
         table, tokens = reader.read(table, input)
         progress = f"embed, from row {rows.frame.index[0] + 1}"
         vectors = embeddings(network, tokenizer, table, tokens, pooling, progress)
@@ -90,7 +88,7 @@ def embed(
     counts = output_files.write_by_frames(read_options.file(input), target, identity, write)
     print(
         f"{output_files.describe_counts(counts)}: {target}; "
-        f"texts of column {first_table.text_column!r} (--text_column names another)"
+        f"texts of column {first.text_column!r} (--text_column names another)"
     )
     return target
 

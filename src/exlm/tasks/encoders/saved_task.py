@@ -65,9 +65,10 @@ class SavedTask(TextSettings):
     | -------------------- | --------------- | --------------- | ------------- | -------------- |
     | regression           | 1.5 and 2.5     | logP, logS      |               |                |
     | multilabel           | no and yes      | liver, heart    |               | no, yes        |
-    | binary               | no; 0 and 1     | toxic           |               | no, yes; none  |
-    | multiclass           | red             | colour          | blue, red     |                |
-    | token_classification | HHE             | structure       | E, H          |                |
+    | binary               | no and yes      | toxic           |               | no, yes        |
+    | binary               | 0 and 1         | toxic           |               |                |
+    | multiclass           | red and blue    | colour          | blue, red     |                |
+    | token_classification | HHE and EEH     | structure       | E, H          |                |
 
     `label_names` are the class names or the binary names. `prediction_names` are the class names
     or, where there are none, the columns. `head_names` are the same, unless the `LabelType` says
