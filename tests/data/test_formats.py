@@ -789,7 +789,7 @@ def test_jsonl_keeps_every_digit_and_type(tmp_path):
 
 
 def test_whole_numbers_stay_whole_where_a_part_lacks_the_column(tmp_path, monkeypatch):
-    monkeypatch.setattr(output_files, "FRAME_ROWS", 2)
+    monkeypatch.setattr(output_files, "PIECE_ROWS", 2)
     source = write(tmp_path / "a.jsonl", '{"x":9007199254740993}\n{"x":2}\n{"y":1}\n{"y":2}\n')
 
     def copy(rows, path):

@@ -11,7 +11,6 @@ import pytest
 from scipy.special import expit
 
 from exlm import InputError
-from exlm.tasks.encoders.loading import SeedModel
 from exlm.tasks.encoders.saved_task import SavedTask
 from exlm.tasks.labels.label_types import Binary, Classes, Numbers, ZerosAndOnes
 from exlm.tasks.predict import evaluate, predict
@@ -21,6 +20,7 @@ from exlm.tasks.tables.certainty import (
     errors_to_keep,
     fit_temperature,
 )
+from exlm.tasks.tables.seed_models import EncoderModel
 from tests.tasks.tiny_models import predicted
 from tests.tasks.tuned_models import COLUMNS
 
@@ -79,7 +79,7 @@ def test_intervals_contain_nine_labels_in_ten(count):
         errors = Numbers().errors(generator.normal(5, 2, (count + 50, 1)), np.float64(5))
         kept = errors_to_keep(errors[:count])
         saved = SavedTask(task_type="regression", label_columns=["y"], validation_errors=kept)
-        margins = conformal_margins(SeedModel(Path("run"), saved, "cpu"), 0.9)
+        margins = conformal_margins(EncoderModel(Path("run"), saved, "cpu"), 0.9)
         covered.append(errors[count:] <= margins)
     assert 0.88 < np.mean(covered) < 0.92
 
@@ -88,7 +88,7 @@ def test_a_margin_has_the_rank_for_finitely_many_rows():
     def margin(count, level):
         errors = errors_to_keep(np.arange(1.0, count + 1)[:, None])
         saved = SavedTask(task_type="regression", label_columns=["pIC50"], validation_errors=errors)
-        return conformal_margins(SeedModel(Path("run"), saved, "cpu"), level)[0]
+        return conformal_margins(EncoderModel(Path("run"), saved, "cpu"), level)[0]
 
     assert [margin(count, 0.9) for count in (9, 10, 19, 29, 100)] == [9, 10, 18, 27, 91]
     assert [margin(9999, level) for level in (0.5, 0.9, 0.95, 0.99)] == [5000, 9000, 9500, 9900]

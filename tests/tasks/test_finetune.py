@@ -452,7 +452,7 @@ def test_the_best_epoch_and_patience_survive_a_crash(tmp_path, asked, step):
         network = torch.nn.Linear(3, 1)
         best = train_best_epoch(
             network,
-            Supervision(SavedTask(), {}, batches, loss, score, finish=None),
+            Supervision(SavedTask(), {}, batches, loss, score, write_results=None),
             hyper=hyper,
             metric="accuracy",
             run_dir=tmp_path / name,

@@ -52,7 +52,9 @@ class Training:
 
 
 def run_grid(directory, task, cells, seeds, settings=SETTINGS):
-    return Grid(directory, task, cells, list(seeds), settings).run({"task": task.config})
+    return Grid(directory, task, task.train_seed, cells, list(seeds), settings).run(
+        {"task": task.config}
+    )
 
 
 def weights(directory) -> list[str]:
@@ -241,8 +243,9 @@ def test_a_card_is_written_anew_if_results_or_the_licence_change(tmp_path, monke
     assert run_grid(*grid, [0, 1])["machine"] == {"processor": "another"}
     assert "accuracy of 2 seeds" in card.read_text()
     card.write_text("my own words")
-    runs = Grid(*grid, [0, 1], SETTINGS)
-    runs.run({"task": runs.task.config, "license": "mit"})
+    directory, training, cells = grid
+    runs = Grid(directory, training, training.train_seed, cells, [0, 1], SETTINGS)
+    runs.run({"task": training.config, "license": "mit"})
     assert "accuracy of 2 seeds" in card.read_text()
 
 
@@ -251,7 +254,8 @@ def test_the_machine_of_a_run_is_the_device_that_it_used(tmp_path, monkeypatch, 
     monkeypatch.setattr("torch.cuda.is_available", lambda: True)
     monkeypatch.setattr("torch.cuda.get_device_name", lambda: "a GPU")
     training = Training(accuracy)
-    runs = Grid(tmp_path, training, grid_cells(BASE, {}), [0], SETTINGS, device)
+    cells = grid_cells(BASE, {})
+    runs = Grid(tmp_path, training, training.train_seed, cells, [0], SETTINGS, device)
     assert runs.run({"task": training.config})["machine"]["device"] == told
 
 

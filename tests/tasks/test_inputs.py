@@ -252,7 +252,7 @@ def test_embedding_goes_on_behind_the_parts_that_are_finished(
         tmp_path / name,
         tmp_path / f"cut-{name}",
     )
-    monkeypatch.setattr("exlm.data.output_files.FRAME_ROWS", 6)
+    monkeypatch.setattr("exlm.data.output_files.PIECE_ROWS", 6)
     embed(chemist, path, str(whole))
     made, original = [], embed_module.embeddings
 
@@ -284,7 +284,7 @@ def test_embedding_goes_on_behind_the_parts_that_are_finished(
 
 def test_parts_made_with_other_options_are_not_used(chemist, smiles_file, tmp_path, monkeypatch):
     path = write(tmp_path / "in.smi", smiles_file.read_text().split()[:12])
-    monkeypatch.setattr("exlm.data.output_files.FRAME_ROWS", 6)
+    monkeypatch.setattr("exlm.data.output_files.PIECE_ROWS", 6)
     embed(chemist, path, str(tmp_path / "whole.npy"), "first")
     parts = iter([embed_module.embeddings])  # after the first, StopIteration
     with monkeypatch.context() as patched, pytest.raises(StopIteration):
@@ -317,7 +317,7 @@ def test_embed_brings_molecules_into_one_spelling(corpus, tmp_path):
 
 
 def test_records_and_mixed_cells_of_a_long_file_are_json_in_parquet(chemist, tmp_path, monkeypatch):
-    monkeypatch.setattr(output_files, "FRAME_ROWS", 2)
+    monkeypatch.setattr(output_files, "PIECE_ROWS", 2)
     cells = [{"a": 1}, {"a": 2}, "b", None, [3], {"a": 0.5}]
     lines = [json.dumps({"smiles": "CCO", "cell": cell, "n": i}) for i, cell in enumerate(cells)]
     lines[-1] = lines[-1].replace('"n": 5', '"n": 5.5')
@@ -354,7 +354,7 @@ def test_the_column_cut_says_which_texts_were_cut(chemist, texts, tmp_path, monk
     frame = pd.DataFrame({"text": ["Ada lives in Rome.", "", "Ada lives in Rome. " * 30, "Bela."]})
     frame.assign(second="Where?").to_csv(path, index=False)
     # the first rows have none that is cut
-    monkeypatch.setattr(output_files, "FRAME_ROWS", 2)
+    monkeypatch.setattr(output_files, "PIECE_ROWS", 2)
     expected = [False, False, True, False]
     for ending in ("csv", "parquet"):
         predictions = predict(str(out), path, str(tmp_path / f"predicted.{ending}"))

@@ -26,7 +26,7 @@ from exlm.tasks.encoders.loading import load_finetuned
 from exlm.tasks.encoders.saved_task import SavedTask
 from exlm.tasks.finetune import finetune
 from exlm.tasks.predict import evaluate, predict
-from exlm.tasks.tables import ensemble
+from exlm.tasks.tables import seed_models
 from exlm.tasks.tables.prediction_columns import bound_columns, prediction_columns
 from exlm.tasks.tables.training_texts import TrainingTexts
 from tests.tables import make_table
@@ -74,10 +74,10 @@ def test_prediction_goes_on_behind_the_parts_that_are_finished(
     arguments = str(tuned("multiclass")), str(tmp_path / "new.csv")
     whole, cut = tmp_path / f"whole-{name}", tmp_path / name
     one = predicted(*arguments, str(tmp_path / "one.csv"), distance=True)
-    monkeypatch.setattr("exlm.tasks.tables.table_predictor.FRAME_ROWS", 6)
-    monkeypatch.setattr("exlm.data.output_files.FRAME_ROWS", 6)
+    monkeypatch.setattr("exlm.tasks.tables.table_predictor.PIECE_ROWS", 6)
+    monkeypatch.setattr("exlm.data.output_files.PIECE_ROWS", 6)
     predict(*arguments, str(whole), distance=True)
-    made, original = [], ensemble.run_network
+    made, original = [], seed_models.run_network
 
     def failing(*given, **options):
         made.append(None)
@@ -85,7 +85,7 @@ def test_prediction_goes_on_behind_the_parts_that_are_finished(
             raise KeyboardInterrupt
         return original(*given, **options)
 
-    monkeypatch.setattr(ensemble, "run_network", failing)
+    monkeypatch.setattr(seed_models, "run_network", failing)
     with pytest.raises(KeyboardInterrupt):
         predict(*arguments, str(cut), distance=True)
     assert not cut.exists()
@@ -301,8 +301,8 @@ def test_every_chunk_is_read_as_the_first_rows_of_its_file(tuned, tmp_path, monk
     (model / "config.json").write_text(json.dumps(config))
     (model / "manifest.json").unlink()
     pd.DataFrame({"smiles": ["CCN", "CCO", "CCN", "C1CC"]}).to_csv(tmp_path / "m.csv", index=False)
-    monkeypatch.setattr("exlm.tasks.tables.table_predictor.FRAME_ROWS", 2)
-    monkeypatch.setattr("exlm.data.output_files.FRAME_ROWS", 2)
+    monkeypatch.setattr("exlm.tasks.tables.table_predictor.PIECE_ROWS", 2)
+    monkeypatch.setattr("exlm.data.output_files.PIECE_ROWS", 2)
     readings = []
     monkeypatch.setattr(
         "exlm.tasks.tables.training_texts._lines",
@@ -388,7 +388,7 @@ def test_labels_that_begin_late_in_a_file_are_scored(
     tuned, molecules, tmp_path, monkeypatch, capsys, label, ending
 ):
     for module in ("exlm.tasks.tables.table_predictor", "exlm.data.output_files"):
-        monkeypatch.setattr(f"{module}.FRAME_ROWS", 3)
+        monkeypatch.setattr(f"{module}.PIECE_ROWS", 3)
     smiles = pd.read_csv(molecules / "table.csv")["smiles"][:10]
     lines = [{"smiles": text} | ({label: i % 2} if i > 5 else {}) for i, text in enumerate(smiles)]
     file = tmp_path / f"late.{ending}"
@@ -413,8 +413,8 @@ def test_labels_that_begin_late_in_a_file_are_scored(
 def test_columns_that_were_there_stay_and_the_names_of_the_new_ones_are_told(
     tuned, molecules, tmp_path, capsys, monkeypatch
 ):
-    monkeypatch.setattr("exlm.tasks.tables.table_predictor.FRAME_ROWS", 2)
-    monkeypatch.setattr("exlm.data.output_files.FRAME_ROWS", 2)
+    monkeypatch.setattr("exlm.tasks.tables.table_predictor.PIECE_ROWS", 2)
+    monkeypatch.setattr("exlm.data.output_files.PIECE_ROWS", 2)
     model = str(tuned("binary"))
     table = pd.DataFrame({"smiles": ["OC(=O)CCBr", "C1CC", "BrCCF"]})
     table.assign(**{"predicted nitrogen": 7, "problem": "mine"}).to_csv(

@@ -27,6 +27,7 @@ from exlm.tasks.config import FinetuneConfig, TaskConfig
 from exlm.tasks.encoders import inference
 from exlm.tasks.encoders.inference import pad
 from exlm.tasks.encoders.loading import EncoderSource
+from exlm.tasks.finetune import train_seed
 from exlm.tasks.questions.answers import (
     N_BEST,
     answer,
@@ -317,7 +318,7 @@ def test_questions_that_leave_no_room_and_pooling_are_refused(tmp_path, tiny_con
     ]
     hyper = FinetuneConfig(batch_size=1, pooling="mean")
     with pytest.raises(InputError, match="train.pooling is for .*; leave it out"):
-        task.train_seed(tmp_path / "seed-0", hyper, 0)
+        train_seed(task, tmp_path / "seed-0", hyper, 0)
 
 
 def decoded(window, context):

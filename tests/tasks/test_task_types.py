@@ -13,14 +13,17 @@ from transformers import (
 )
 
 from exlm import InputError
-from exlm.storage.models import save_model
+from exlm.ops.loss import LossSum
 from exlm.tasks.config import FinetuneConfig, TaskConfig
+from exlm.tasks.encoders.inference import model_inputs, pad
 from exlm.tasks.encoders.loading import OTHER_HEADS
 from exlm.tasks.encoders.saved_task import SavedTask
+from exlm.tasks.encoders.training import ShuffledBatches, Supervision
 from exlm.tasks.finetune import finetune
 from exlm.tasks.labels.label_types import LABEL_TYPES, Classes
 from exlm.tasks.predict import evaluate
 from exlm.tasks.rows.datasets import load_labelled
+from exlm.tasks.rows.reading import tokenize
 from exlm.tasks.tables.predictions import Evaluation, Predictions
 from exlm.tasks.task import OTHER_TASK_KINDS, TaskKind
 from tests.tasks.tiny_models import predicted, save_family
@@ -39,22 +42,34 @@ def predict_tags(models, path, options):
 
 
 class Tagging:
-    """Stands in for a class that trains: it saves models with new heads."""
+    """Stands in for a class of labelled data: a network learns no more than small outputs."""
 
     metric, summary, reported_rows = "accuracy", "tags", pd.DataFrame()
     identity, departures = {}, []
 
     def __init__(self, encoder, config):
         self.encoder, self.config = encoder, config
-        self.tokenizer = encoder.tokenizer
 
     def announce(self, seed):
         pass
 
-    def train_seed(self, run_dir, hyper, seed):
-        network = self.encoder.load(SavedTask(task_type="tagging"), hyper, {"num_labels": 3})
-        save_model(run_dir, network, self.tokenizer)
-        return {"best_epoch": 1, "scores": {"valid": {"accuracy": 0.5 + seed / 10}}}
+    def supervise(self, seed, hyper):
+        tokenizer = self.encoder.tokenizer
+        examples = tokenize(["Ada lives in Rome"], tokenizer)
+
+        def loss(network, batch):
+            logits = network(**model_inputs(network, batch)).logits
+            return LossSum(logits.square().sum(), torch.tensor(1.0), torch.tensor(0.0))
+
+        scores = {"accuracy": 0.5 + seed / 10}
+        return Supervision(
+            saved_task=SavedTask(task_type="tagging"),
+            head_settings={"num_labels": 3},
+            batches=ShuffledBatches([6], np.arange(1), 1, seed, lambda _: pad(examples, tokenizer)),
+            loss=loss,
+            score_valid=lambda network: scores,
+            write_results=lambda network, run_dir: {"scores": {"valid": scores}},
+        )
 
 
 def test_one_line_makes_a_new_task_type_known_to_every_command(tmp_path, monkeypatch, capsys):

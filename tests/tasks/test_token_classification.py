@@ -273,7 +273,7 @@ def test_a_part_of_a_table_may_have_no_row_that_can_be_used():
         task_type="token_classification", unit_pattern=RESIDUE, class_names=["H", "E"]
     )
     rows = np.flatnonzero(table.usable)
-    found = run_network(torch.nn.Linear(1, 1), None, tokens, rows, saved_task.head_names)
+    found = run_network(torch.nn.Linear(1, 1), None, tokens, rows, len(saved_task.head_names))
     assert (
         found.shape == (3, 3, 2)
         and np.isnan(found).all()
@@ -341,7 +341,7 @@ def test_no_array_is_longer_than_what_a_model_reads(biologist, tmp_path):
     frame.to_csv(tmp_path / "a.csv", index=False)
     config = TaskConfig(str(tmp_path / "a.csv"), task_type="token_classification", max_length=30)
     task = read_table_task(EncoderSource(str(biologist)), config)
-    assert task.table.labels.shape == task.learn.__self__.tokens.unit_starts.shape == (20, 30)
+    assert task.table.labels.shape == task.tokens.unit_starts.shape == (20, 30)
     assert spell_labels(np.zeros((1, 2, 2)), ["MKV"], ["C", "H"], RESIDUE) == ["CC-"]
 
 

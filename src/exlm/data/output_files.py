@@ -30,7 +30,7 @@ from exlm.storage.files import (
 )
 from exlm.storage.run_directories import resumable_directory
 
-FRAME_ROWS = 10_000  # the most rows of a frame
+PIECE_ROWS = 10_000  # the most rows of a frame, whose results are a piece
 
 
 def output_path(
@@ -52,6 +52,12 @@ def output_path(
         model_name = f"{directory.parent.name}-{directory.name}" if is_seed else directory.name
         input_name = Path(input).name.removesuffix(".csv")
         target = Path(input).with_name(f"{input_name}-{model_name}-{ending}")
+    check_output(target, input, suffixes)
+    return target
+
+
+def check_output(target: Path, input: str, suffixes: tuple[str, ...]) -> None:
+    """InputError if the results for `input` cannot be written to a file `target`."""
     if target.resolve() == Path(input).resolve():
         raise InputError(f"{target} is the input itself; choose another name for --output")
     check_suffix(target, suffixes)
@@ -60,7 +66,6 @@ def output_path(
         raise InputError(f"nothing can be written to {folder}; choose another place with --output")
     if target.suffix == ".xlsx":
         import_optional("openpyxl", "excel", f"writing {target}")
-    return target
 
 
 def output_layout(
@@ -95,7 +100,7 @@ def output_layout(
 def _marks_by_column(file: DataFile) -> dict[Any, dict[str, str]]:
     """The `sure_marks` of every column, read in constant memory."""
     marks: dict[Any, dict[str, str]] = {}
-    for rows in read_frames(file, FRAME_ROWS):
+    for rows in read_frames(file, PIECE_ROWS):
         for name, column in rows.frame.items():
             marks[name] = sure_marks(column) | marks.get(name, {})
     return marks
@@ -107,21 +112,21 @@ def write_by_frames(
     settings: dict[str, Any],
     write: Callable[[FileRows, Path], dict[str, int]],
 ) -> dict[str, int]:
-    """Turns the table `input` into the file `target`, a frame of FRAME_ROWS rows at a time.
+    """Turns the table `input` into the file `target`, a frame of PIECE_ROWS rows at a time.
 
     `write` writes the results for a frame to a file, a *piece*, and returns how many rows there are
     of every kind. All frames have the same columns. The pieces are joined at the end: Parquet files
     to one, others byte by byte. A piece of a .npy file is the numbers alone, float32. An
     interrupted command goes on after the pieces that are finished, if input and `settings` are the
     same. Returns the sums of what `write` returns."""
-    identity = {**settings, "input": sha256(path_of(input.name)), "rows_of_a_frame": FRAME_ROWS}
+    identity = {**settings, "input": sha256(path_of(input.name)), "rows_of_a_piece": PIECE_ROWS}
     unfinished = target.with_name(f".unfinished-{target.name}")
     with resumable_directory(unfinished, to_json_types(identity)) as folder:
-        columns = find_columns(input, FRAME_ROWS)
+        columns = find_columns(input, PIECE_ROWS)
         pieces: list[Path] = []
         counts = Counter[str]()
         total = 0
-        for rows in read_frames(input, FRAME_ROWS, columns):
+        for rows in read_frames(input, PIECE_ROWS, columns):
             piece = folder / f"{total}{target.suffix}"
             done_file = piece.with_suffix(".json")  # is written when the piece is whole
             if not done_file.exists():

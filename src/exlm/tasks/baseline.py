@@ -72,7 +72,7 @@ def baseline(
     if program_packages:
         environment(program_packages)  # installed before anything is written
     hyper: dict[str, Any] = {
-        **BASELINES[name].settings,
+        **BASELINES[name].hyper,
         "packages": program_packages or [f"{name}=={version(name)}" for name in OWN_PACKAGES],
     }
     if epochs is not None:
@@ -83,6 +83,7 @@ def baseline(
     grid = Grid(
         directory=directory,
         task=baseline_task,
+        train_seed=BaselineFitting(name, baseline_task).train_seed,
         hyper_by_cell={"": hyper},
         seeds=DEFAULT_SEEDS if seeds is None else seeds,
         model_identity={"baseline": name},
@@ -103,10 +104,10 @@ def read_baseline_task(name: str, config: TaskConfig) -> TableTask:
     table_config = infer_settings(config, table, TextSettings())
     molecules = table_config.molecules
     if molecules != BASELINES[name].molecules:
-        fitting = [key for key, entry in BASELINES.items() if entry.molecules == molecules]
+        readers = [key for key, entry in BASELINES.items() if entry.molecules == molecules]
         raise InputError(
             f"{config.dataset} has {'molecules' if molecules else 'text'}, which {name} does "
-            f"not read; use {', '.join(fitting)}, or set task.molecules"
+            f"not read; use {', '.join(readers)}, or set task.molecules"
         )
     if molecules and table.pairs is not None:
         raise InputError(
@@ -122,7 +123,6 @@ def read_baseline_task(name: str, config: TaskConfig) -> TableTask:
     return make_table_task(
         table_config,
         check_texts(table, molecules, letters, config.on_invalid),
-        learn=BaselineFitting(name).train_seed,
         rows_to_split=table.usable,
         spelling=spelling_of(letters, molecules, table_config.standardize).as_compared,
     )
@@ -133,32 +133,30 @@ class BaselineFitting:
     """A baseline that is fitted to a labelled table."""
 
     name: str
+    task: TableTask
     # predictions [rows, outputs] and the seconds that they took, by what decides them: the hash of
     # the split and, if the baseline is random, the seed
     fits: dict[tuple[str, int | None], tuple[np.ndarray, float]] = field(default_factory=dict)
 
-    def train_seed(
-        self, task: TableTask, run_dir: Path, hyper: dict[str, Any], seed: int
-    ) -> SeedResult:
+    def train_seed(self, run_dir: Path, hyper: dict[str, Any], seed: int) -> SeedResult:
         """Fits the baseline with one seed, and writes its predictions and what it learned from. A
         baseline that is not random is not fitted again to the split of another seed."""
         run_dir.mkdir(parents=True, exist_ok=True)
-        split = task.split_of(seed)
-        seed_baseline = self._baseline_of_seed(task, split, seed, hyper.get("epochs"))
+        split = self.task.split_of(seed)
+        seed_baseline = self._baseline_of_seed(split, seed, hyper.get("epochs"))
         key = (split_hash(split), seed if BASELINES[self.name].is_random else None)
         if key not in self.fits:
             start = time.monotonic()
-            predictions = seed_baseline.predict(task.table, run_dir / "program.log")
+            predictions = seed_baseline.predict(self.task.table, run_dir / "program.log")
             self.fits[key] = (predictions, round(time.monotonic() - start, 3))
         predictions, seconds = self.fits[key]
         seed_baseline.write(run_dir)
-        results = write_results(task, split, seed_baseline.task, predictions, run_dir)
+        results = write_results(self.task, split, seed_baseline.task, predictions, run_dir)
         return {"seconds": seconds, **results}
 
-    def _baseline_of_seed(
-        self, task: TableTask, split: RowSplit, seed: int, epochs: int | None
-    ) -> SavedBaseline:
+    def _baseline_of_seed(self, split: RowSplit, seed: int, epochs: int | None) -> SavedBaseline:
         """The baseline of a seed, with the rows of train and valid: it is not shown others."""
+        task = self.task
         table = task.table
         rows = np.sort(np.concatenate([split["train"], split["valid"]]))
         spelling = Spelling(task.config.molecules, task.config.standardize)

@@ -177,12 +177,12 @@ def grid_cells(hyper: FinetuneConfig, grid: dict[str, list[Any]]) -> dict[str, F
                 f"the grid's {name} must be a list of values, for example [1.0e-5, 2.0e-5]"
             )
         _check_values(name, values, types[name])
-    result = {}
+    hyper_by_cell = {}
     for combination in itertools.product(*grid.values()):
-        settings = dict(zip(grid, combination, strict=True))
-        cell_name = ",".join(f"{name}={value}" for name, value in settings.items())
-        result[cell_name] = replace(hyper, **settings)
-    return result
+        hyper_of_cell = dict(zip(grid, combination, strict=True))
+        cell_name = ",".join(f"{name}={value}" for name, value in hyper_of_cell.items())
+        hyper_by_cell[cell_name] = replace(hyper, **hyper_of_cell)
+    return hyper_by_cell
 
 
 def _check_values(name: str, values: list[Any], hint: Any) -> None:

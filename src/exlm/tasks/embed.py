@@ -58,7 +58,7 @@ def embed(
     target = output_files.output_path(model, input, output, "embeddings.parquet", suffixes)
     network, tokenizer = load_model(model, ExLMModel, layers)
     devices.place_model(network, read_options.device)
-    first_rows = next(frames.read_frames(read_options.file(input), output_files.FRAME_ROWS))
+    first_rows = next(frames.read_frames(read_options.file(input), output_files.PIECE_ROWS))
     text_settings = read_text_settings(network.config)
     _note_pairs(first_rows, pair_column, text_settings)
     text_column = read_options.text_column or text_settings.text_column_in(first_rows.frame, input)
@@ -76,7 +76,7 @@ def embed(
         _write(path, table, vectors, layout, may_cut=not reader.molecules)
         return table.counts("embedded", reader.standardize)
 
-    settings = {
+    identity = {
         "model": model,
         "pooling": pooling,
         "layers": layers,
@@ -84,7 +84,7 @@ def embed(
         "options": {**options, "pair_column": pair_column, "standardize": standardize},
         "weights": weight_hash(model),
     }
-    counts = output_files.write_by_frames(read_options.file(input), target, settings, write)
+    counts = output_files.write_by_frames(read_options.file(input), target, identity, write)
     print(
         f"{output_files.describe_counts(counts)}: {target}; "
         f"texts of column {first.text_column!r} (--text_column names another)"

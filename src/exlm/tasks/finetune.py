@@ -5,17 +5,22 @@
 best grid cell; the folder of a grid cell is CELL, without a grid there is none. Every `CELL/seed-N`
 has one model, what this seed gave (`SeedResult`), its predictions and its log."""
 
+from functools import partial
 from pathlib import Path
 from typing import Any
 
+import torch
+
 from exlm.errors import InputError
 from exlm.ops.precision import used_precision
+from exlm.storage.models import save_model, weight_files
 from exlm.tasks.config import FinetuneConfig, TaskConfig, grid_cells
 from exlm.tasks.encoders.loading import EncoderSource, encoder_hash
+from exlm.tasks.encoders.training import train_best_epoch
 from exlm.tasks.grid import DEFAULT_SEEDS, Grid
-from exlm.tasks.results import GridResults
+from exlm.tasks.results import GridResults, SeedResult
 from exlm.tasks.rows.datasets import fill_in, resolve
-from exlm.tasks.task import find_task_kind
+from exlm.tasks.task import EncoderTask, find_task_kind
 from exlm.train import devices
 
 
@@ -71,13 +76,13 @@ def finetune(
         # what auto means differs between machines
         "precision": used_precision(devices.device(device), train.precision),
     }
-    task_kind = find_task_kind(resolved_task.task_type)
     encoder = EncoderSource(model, from_scratch, device)
-    labelled_task = task_kind.read_task(encoder, resolved_task)
+    labelled_task = find_task_kind(resolved_task.task_type).read_task(encoder, resolved_task)
     molecules = bool(labelled_task.config.molecules)
     runs = Grid(
         directory=Path(output),
         task=labelled_task,
+        train_seed=partial(train_seed, labelled_task),
         hyper_by_cell={
             name: fill_in(hyper, defaults, molecules)
             for name, hyper in grid_cells(train, grid or {}).items()
@@ -96,3 +101,22 @@ def finetune(
         "license": license,
     }
     return runs.run(recipe)
+
+
+def train_seed(task: EncoderTask, run_dir: Path, hyper: FinetuneConfig, seed: int) -> SeedResult:
+    """Fine-tunes an encoder with a seed: keeps the epoch that is best on valid by the metric of the
+    task, and saves the network in `run_dir`, with its predictions."""
+    encoder = task.encoder
+    supervision = task.supervise(seed, hyper)
+    torch.manual_seed(seed)  # which draws the head
+    network = encoder.load(supervision.saved_task, hyper, supervision.head_settings)
+    best_epoch = train_best_epoch(
+        network, supervision, hyper, metric=task.metric, run_dir=run_dir, device=encoder.device
+    )
+    results = supervision.write_results(network, run_dir)
+    save_model(run_dir, network, encoder.tokenizer)
+    return {
+        "best_epoch": best_epoch,
+        "weight_files": {"model": weight_files(encoder.name)},
+        **results,
+    }

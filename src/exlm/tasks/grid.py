@@ -2,11 +2,11 @@
 reported."""
 
 import shutil
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, is_dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Literal, cast
+from typing import Any, Generic, Literal, TypeVar, cast
 
 from tqdm import tqdm
 
@@ -35,7 +35,7 @@ from exlm.tasks.encoders.training import UNFINISHED
 from exlm.tasks.labels.scores import find_metric, goodness
 from exlm.tasks.printing import describe_results, print_task
 from exlm.tasks.results import (
-    IDENTITY,
+    IDENTITY_ENTRY,
     GridResults,
     SeedResult,
     best_seed,
@@ -47,14 +47,19 @@ from exlm.tasks.task import Task
 DEFAULT_SEEDS = [0, 1, 2]
 
 
+Hyper = TypeVar("Hyper")  # the hyper-parameters of a grid cell, in the form that `train_seed` takes
+
+
 @dataclass(frozen=True)
-class Grid:
+class Grid(Generic[Hyper]):
     """Runs of every grid cell with every seed, each in a directory of its own. InputError for
     seeds, a metric or a directory that cannot be."""
 
     directory: Path  # of the grid; a run is in `CELL/seed-N`
     task: Task  # its metric's median on valid says which grid cell is the best
-    hyper_by_cell: Mapping[str, Any]  # hyper-parameters by the name of the grid cell
+    # trains with hyper-parameters and a seed, and leaves what it returns and more in a directory
+    train_seed: Callable[[Path, Hyper, int], SeedResult]
+    hyper_by_cell: Mapping[str, Hyper]  # by the name of the grid cell
     seeds: Sequence[int]
     # what runs must share to be the same, besides what the task and the hyper-parameters say
     model_identity: dict[str, Any]
@@ -166,7 +171,7 @@ class Grid:
     def _finished(self, cell: str, seed: int) -> SeedResult | None:
         """The result of a run, None if it is not finished; InputError if its settings differ."""
         path = self._run_dir(cell, seed) / RUN_RESULT
-        result = finished_result(path, IDENTITY, self._identity_of(cell))
+        result = finished_result(path, IDENTITY_ENTRY, self._identity_of(cell))
         return cast(SeedResult | None, result)
 
     def _goodness(self, results: list[SeedResult]) -> float:
@@ -192,13 +197,13 @@ class Grid:
         refuse_other_training(run_dir / UNFINISHED, identity)
         with resumable_directory(run_dir / UNFINISHED, identity):
             try:
-                result = self.task.train_seed(run_dir, self.hyper_by_cell[cell], seed)
+                result = self.train_seed(run_dir, self.hyper_by_cell[cell], seed)
             except TrainingStopped as error:
                 if len(self.hyper_by_cell) == 1 or isinstance(error, OutOfMemory):
                     raise
                 print(f"{run_dir}: {error}; this cell counts as the worst")
                 result = {"stopped": str(error), "scores": {"valid": {}}}
-            result = {"seed": seed, IDENTITY: cell_identity, **result}
+            result = {"seed": seed, IDENTITY_ENTRY: cell_identity, **result}
             if leaves_model(result):
                 write_card(run_dir, dict(result))
             finish_run(run_dir, RUN_RESULT, result)
@@ -226,7 +231,7 @@ class Grid:
         """What `results.json` tells: what all grid cells gave, and the best of them in detail."""
         runs = results[best]
         grid_results = {
-            IDENTITY: {**self._identity, "departures": list(self.task.departures)},
+            IDENTITY_ENTRY: {**self._identity, "departures": list(self.task.departures)},
             "seeds": list(self.seeds),
             "metric": self.task.metric,
             "best": best,

@@ -14,16 +14,16 @@ from exlm.data.writing import write_frame
 from exlm.errors import InputError, note
 from exlm.storage.files import GRID_RESULTS, read_or_empty, write_json
 from exlm.storage.models import weight_hash
-from exlm.tasks.baselines.saved import SavedBaseline
-from exlm.tasks.encoders.loading import SeedModel, load_saved_task
+from exlm.tasks.baselines.saved import BaselineModel, SavedBaseline
+from exlm.tasks.encoders.loading import load_saved_task
 from exlm.tasks.labels.scores import with_intervals
 from exlm.tasks.printing import print_report
 from exlm.tasks.results import is_baseline, seed_directories
 from exlm.tasks.rows.table import UNUSABLE
-from exlm.tasks.tables.ensemble import EncoderEnsemble
 from exlm.tasks.tables.predictions import Predictions, PredictOptions
+from exlm.tasks.tables.seed_models import EncoderModel, SeedModel
 from exlm.tasks.tables.table_predictor import TablePredictor, make_table_predictor
-from exlm.tasks.task import TABLE_KIND, find_task_kind, open_predictor
+from exlm.tasks.task import TABLE_KIND, find_task_kind
 
 
 def predict(
@@ -56,7 +56,7 @@ def predict(
     models = _seed_models(model, predict_options)
     task_kind = find_task_kind(models[0].saved_task.task_type)
     if task_kind is TABLE_KIND:
-        predictor = open_predictor(models, input, predict_options)
+        predictor = make_table_predictor(models, input, predict_options)
         layout = output_layout(input, predict_options.header, target, predictor.label_columns)
         # pieces of a workbook cannot be joined
         if predictor.by_frames and target.suffix != ".xlsx":
@@ -88,15 +88,15 @@ def _write_by_frames(
         write_frame(predictions.frame, path, header=begins_file, layout=layout)
         return predictions.counts
 
-    settings = {
+    identity = {
         "models": [
             (str(seed.directory), seed.saved_task, weight_hash(str(seed.directory)))
-            for seed in predictor.ensemble.models
+            for seed in predictor.models
         ],
         "options": predictor.options,
     }
     file = predictor.options.file(predictor.path)
-    return write_by_frames(file, target, settings, write)
+    return write_by_frames(file, target, identity, write)
 
 
 def can_predict(model: str) -> bool:
@@ -116,7 +116,7 @@ def explain_prediction(model: str, text: str, page: str) -> None:
             f"{model} predicts for several texts at a time; give them in a file to exlm predict"
         )
     row = FileRows(pd.DataFrame({saved_task.text_column: [text]}))
-    make_table_predictor(models, "the text", options, EncoderEnsemble, row).predict_rows(row)
+    make_table_predictor(models, "the text", options, row).predict_rows(row)
     print(f"1 prediction: {page}")
 
 
@@ -153,8 +153,8 @@ def evaluate(
     predict_options = PredictOptions(**options)
     models = _seed_models(model, predict_options)
     saved_task = models[0].saved_task
-    task_kind = find_task_kind(saved_task.task_type)
-    predictions = task_kind.predict_file(models, input, predict_options)
+    predict_file = find_task_kind(saved_task.task_type).predict_file
+    predictions = predict_file(models, input, predict_options)
     if predictions.evaluation is None:
         problem = "no question has an answer; give them as `exlm finetune` takes them"
         if saved_task.label_columns:  # questions have none
@@ -163,12 +163,8 @@ def evaluate(
         raise InputError(f"{input}: nothing can be scored: {predictions.note or problem}")
     report = {"model": model, "input": input, **_report(predictions, resamples, seed)}
     write_json(target, report)
-    without = "without a prediction (the column problem of exlm predict says why)"
-    print(
-        describe_counts(
-            {kind.replace(UNUSABLE, without): n for kind, n in predictions.counts.items()}
-        )
-    )
+    why_unusable = "without a prediction (the column problem of exlm predict says why)"
+    print(describe_counts(predictions.counts).replace(UNUSABLE, why_unusable))
     print_report(report, saved_task)
     print(f"everything is in {target}")
     return report
@@ -203,12 +199,14 @@ def _seed_models(model: str, options: PredictOptions) -> list[SeedModel]:
     if run_dirs != [Path(model)] and not (Path(model) / GRID_RESULTS).exists():
         seeds = ", ".join(run_dir.name for run_dir in run_dirs)
         note(f"the fine-tuning in {model} is not finished; only {seeds} predict")
-    models = []
-    for run_dir in run_dirs:
-        if is_baseline(run_dir):
-            saved_task = SavedBaseline.read(run_dir).task
-        else:
-            saved_task = load_saved_task(str(run_dir))
-        find_task_kind(saved_task.task_type)  # InputError if this version does not have it
-        models.append(SeedModel(run_dir, saved_task, options.device))
+    models = [_open_model(run_dir, options.device) for run_dir in run_dirs]
+    for seed_model in models:
+        find_task_kind(seed_model.saved_task.task_type)  # InputError if there is no such type
     return models
+
+
+def _open_model(run_dir: Path, device: str) -> SeedModel:
+    if is_baseline(run_dir):
+        baseline = SavedBaseline.read(run_dir)
+        return BaselineModel(run_dir, baseline.task, baseline)
+    return EncoderModel(run_dir, load_saved_task(str(run_dir)), device)

@@ -76,14 +76,14 @@ def _lines_of_part(grid_results: GridResults, part: str) -> list[str]:
     if interval:
         line += _interval_in_words(interval)
         notes = _notes_on_few(counts)
-    others = [
+    other_scores = [
         f"{name} {in_digits(scores[name]['median'])}"
         for name in USUAL_METRICS
         if name in scores and name != metric
     ]
-    if others:
+    if other_scores:
         of_seeds = " (medians)" if seeds > 1 else ""
-        notes.append(f"{part} also {', '.join(others)}{of_seeds}")
+        notes.append(f"{part} also {', '.join(other_scores)}{of_seeds}")
     if "r2" in scores and scores["r2"]["median"] <= 0:
         notes.append(
             f"note: r2 is not above 0, so the mean label of the {part} rows, predicted for every "
@@ -100,8 +100,8 @@ def _counts_in_words(counts: Statistics) -> str:
     if "positives" in counts:
         text += f", {_range(counts['positives'], counts['positives'])} of them positive"
     if "fewest_of_a_label" in counts:
-        of_labels = _range(counts["fewest_of_a_label"], counts["most_of_a_label"])
-        text += f", {of_labels} with each label"
+        labelled_rows = _range(counts["fewest_of_a_label"], counts["most_of_a_label"])
+        text += f", {labelled_rows} with each label"
     return text
 
 
@@ -179,7 +179,7 @@ def print_report(report: dict[str, Any], saved_task: SavedTask) -> None:
             "column in_training of exlm predict marks them)",
             file=sys.stderr,
         )
-    print(pd.DataFrame(report["metrics"]).map(_in_words).to_string())
+    print(pd.DataFrame(report["metrics"]).map(_score_in_words).to_string())
     if report["resamples"]:
         print(
             f"in brackets: {BOOTSTRAP_LEVEL:.0%} bootstrap intervals over rows "
@@ -187,16 +187,18 @@ def print_report(report: dict[str, Any], saved_task: SavedTask) -> None:
         )
     if saved_task.error_scales:
         print(SCALED_ERRORS)
-    of_labels = pd.DataFrame(report["labels"]).T
-    undefined = of_labels.columns[of_labels.isna().any()].difference(["coverage"], sort=False)
+    scores_of_labels = pd.DataFrame(report["labels"]).T
+    undefined = scores_of_labels.columns[scores_of_labels.isna().any()].difference(
+        ["coverage"], sort=False
+    )
     if len(undefined):
         print(
             f"{', '.join(undefined)} are means over the labels that have them here; "
             "the other labels have too few rows, or only one class"
         )
-    own_units = ", in its own units" if saved_task.error_scales else ""
+    units = ", in its own units" if saved_task.error_scales else ""
     tables = {
-        f"every label by itself{own_units}": report["labels"],
+        f"every label by itself{units}": report["labels"],
         "every class by itself": report["classes"],
     }
     if len(report["confusion"]) <= MOST_CLASSES_SHOWN:
@@ -209,7 +211,7 @@ def print_report(report: dict[str, Any], saved_task: SavedTask) -> None:
             print(table.to_string(max_rows=20, float_format=in_digits))
 
 
-def _in_words(score: dict[str, float]) -> str:
+def _score_in_words(score: dict[str, float]) -> str:
     value = score["value"]
     low = score.get("low", np.nan)
     high = score.get("high", np.nan)

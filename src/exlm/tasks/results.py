@@ -24,7 +24,7 @@ from exlm.tasks.labels.metrics import summarise
 from exlm.tasks.labels.scores import goodness
 
 BASELINE_FILE = "baseline.json"  # of a baseline, in the place of a model
-IDENTITY: Final = "settings"  # what the identity of runs is called in both files
+IDENTITY_ENTRY: Final = "settings"  # the entry of both files that has the identity of runs
 
 GridResults = dict[str, Any]  # `results.json` of a grid
 Statistics = dict[str, dict[str, float]]  # by name (of a metric, say) and statistic

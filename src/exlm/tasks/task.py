@@ -11,27 +11,25 @@ OTHER_TASK_KINDS, and of OTHER_HEADS (`encoders/loading.py`) if its models have 
 that for whole texts."""
 
 from collections.abc import Callable, Sequence
-from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
 import pandas as pd
 
 from exlm.errors import InputError
-from exlm.tasks.baselines.saved import BaselineEnsemble
-from exlm.tasks.config import TaskConfig
-from exlm.tasks.encoders.loading import EncoderSource, SeedModel
+from exlm.tasks.config import FinetuneConfig, TaskConfig
+from exlm.tasks.encoders.loading import EncoderSource
+from exlm.tasks.encoders.training import Supervision
 from exlm.tasks.labels.label_types import LABEL_TYPES
 from exlm.tasks.questions.answer_file import answer_file
 from exlm.tasks.questions.question_task import read_question_task
-from exlm.tasks.results import SeedResult, is_baseline
-from exlm.tasks.tables.ensemble import EncoderEnsemble
 from exlm.tasks.tables.predictions import Predictions, PredictOptions
+from exlm.tasks.tables.seed_models import SeedModel
 from exlm.tasks.tables.supervision import read_table_task
-from exlm.tasks.tables.table_predictor import TablePredictor, make_table_predictor
+from exlm.tasks.tables.table_predictor import make_table_predictor
 
 
 class Task(Protocol):
-    """Labelled data, and how a model is trained on them with one seed."""
+    """Labelled data."""
 
     metric: str  # chooses epoch and grid cell
     summary: str  # the data in one line
@@ -50,9 +48,14 @@ class Task(Protocol):
         for every seed before the first one is trained."""
         ...
 
-    def train_seed(self, run_dir: Path, hyper: Any, seed: int) -> SeedResult:
-        """Trains with one seed and writes its predictions to `run_dir`. `hyper` are the
-        hyper-parameters of a grid cell, in the form that the task takes."""
+
+class EncoderTask(Task, Protocol):
+    """Labelled data that an encoder learns."""
+
+    encoder: EncoderSource
+
+    def supervise(self, seed: int, hyper: FinetuneConfig) -> Supervision:
+        """What the encoder learns with a seed and the hyper-parameters of a grid cell."""
         ...
 
 
@@ -61,22 +64,14 @@ class TaskKind(NamedTuple):
     it."""
 
     # from an encoder and the settings of the data to the task
-    read_task: Callable[[EncoderSource, TaskConfig], Task]
+    read_task: Callable[[EncoderSource, TaskConfig], EncoderTask]
     # from the models of all seeds, a file and options to predictions for the file; InputError for
     # options that these models do not have
     predict_file: Callable[[Sequence[SeedModel], str, PredictOptions], Predictions]
 
 
-def open_predictor(
-    models: Sequence[SeedModel], path: str, options: PredictOptions
-) -> TablePredictor:
-    """What predicts for the table `path` with fine-tuned encoders or baselines."""
-    ensemble_class = BaselineEnsemble if is_baseline(models[0].directory) else EncoderEnsemble
-    return make_table_predictor(models, path, options, ensemble_class)
-
-
 def predict_table(models: Sequence[SeedModel], path: str, options: PredictOptions) -> Predictions:
-    return open_predictor(models, path, options).predict()
+    return make_table_predictor(models, path, options).predict()
 
 
 TABLE_KIND = TaskKind(read_table_task, predict_table)

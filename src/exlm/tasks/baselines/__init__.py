@@ -22,7 +22,7 @@ class Baseline:
     fit_predict: Callable[[FitInputs], np.ndarray]  # learns; returns predictions [rows, outputs]
     molecules: bool  # whether it reads molecules; else it reads text
     is_random: bool = True  # whether seeds give different models
-    settings: dict[str, Any] = field(default_factory=dict)  # what the results tell about it
+    hyper: dict[str, Any] = field(default_factory=dict)  # hyper-parameters, for the results
     # what pip installs for a program, in an environment that the first package names
     packages: tuple[str, ...] = ()
 
@@ -31,19 +31,19 @@ _FINGERPRINT = {"radius": RADIUS, "bits": BITS}
 _STRENGTHS = {"strengths": estimators.C_VALUES}
 BASELINES = {
     "ecfp-rf": Baseline(
-        estimators.fit_forest, molecules=True, settings=_FINGERPRINT | {"trees": estimators.TREES}
+        estimators.fit_forest, molecules=True, hyper=_FINGERPRINT | {"trees": estimators.TREES}
     ),
     "ecfp-knn": Baseline(
         estimators.fit_neighbours,
         molecules=True,
         is_random=False,
-        settings=_FINGERPRINT | {"neighbours": estimators.NEIGHBOURS},
+        hyper=_FINGERPRINT | {"neighbours": estimators.NEIGHBOURS},
     ),
     "ecfp-lr": Baseline(
         estimators.fit_linear_to_molecules,
         molecules=True,
         is_random=False,
-        settings=_FINGERPRINT | _STRENGTHS,
+        hyper=_FINGERPRINT | _STRENGTHS,
     ),
     "chemprop": Baseline(
         programs.fit_chemprop, molecules=True, packages=programs.CHEMPROP_PACKAGES
@@ -52,6 +52,6 @@ BASELINES = {
         programs.fit_attentivefp, molecules=True, packages=programs.ATTENTIVEFP_PACKAGES
     ),
     "tfidf-lr": Baseline(
-        estimators.fit_linear_to_words, molecules=False, is_random=False, settings=_STRENGTHS
+        estimators.fit_linear_to_words, molecules=False, is_random=False, hyper=_STRENGTHS
     ),
 }

@@ -78,8 +78,8 @@ def fit_linear_to_words(inputs: FitInputs) -> np.ndarray:
     if inputs.pairs is None:
         return best_linear_model(inputs, features[0])
     first, second = features
-    both = sparse.hstack([first, second, abs(first - second), first.multiply(second)])
-    return best_linear_model(inputs, both.tocsr())
+    features_of_pairs = sparse.hstack([first, second, abs(first - second), first.multiply(second)])
+    return best_linear_model(inputs, features_of_pairs.tocsr())
 
 
 def ecfp(smiles: Sequence[str]) -> np.ndarray:

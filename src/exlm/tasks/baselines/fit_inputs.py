@@ -25,8 +25,8 @@ class FitInputs:
 
     texts: list[str]  # [rows] SMILES, standardized, or texts; all of them are predicted
     pairs: list[str] | None  # [rows] the second texts, if the task is on pairs
-    # [rows, labels that train has], classes as indices [rows, 1]; NaN where a label is missing, and
-    # in rows that are only predicted
+    # [rows, labels] of the labels that train has, or indices of classes [rows, 1]. NaN where a
+    # label is missing, and in rows that are only predicted
     labels: np.ndarray
     train: np.ndarray  # numbers of the rows to learn from
     valid: np.ndarray  # numbers of the rows that choose the epoch or the regularisation

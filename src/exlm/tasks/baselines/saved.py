@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import ClassVar
 
 import numpy as np
-from tqdm import tqdm
 from transformers import PreTrainedTokenizerFast
 
+from exlm.data.problems import OnInvalid
 from exlm.data.spelling import Spelling
 from exlm.errors import InputError
 from exlm.storage.files import read_or_empty, write_json
@@ -22,8 +22,9 @@ from exlm.tasks.labels.scores import goodness
 from exlm.tasks.results import BASELINE_FILE
 from exlm.tasks.rows.reading import TableTokens
 from exlm.tasks.rows.table import TextTable
-from exlm.tasks.tables.ensemble import Ensemble
 from exlm.tasks.tables.labelled_predictions import LabelledPredictions
+from exlm.tasks.tables.predictions import PredictOptions
+from exlm.tasks.tables.seed_models import SeedModel
 
 ARRAYS = {"labels": float, "train": int, "valid": int}
 
@@ -94,12 +95,12 @@ class SavedBaseline:
             epochs=self.epochs,
             log=log,
         )
-        all_predictions = self._all_labels(BASELINES[self.name].fit_predict(inputs))
+        all_predictions = self._fill_up(BASELINES[self.name].fit_predict(inputs))
         predictions = np.full((len(table.texts), all_predictions.shape[1]), np.nan)
         predictions[rows] = all_predictions[len(self.texts) :]
         return predictions
 
-    def _all_labels(self, predictions: np.ndarray) -> np.ndarray:
+    def _fill_up(self, predictions: np.ndarray) -> np.ndarray:
         """Predictions [rows, outputs] with 0.5 for labels of which nothing can be learned."""
         if self.task.class_names:
             return predictions
@@ -109,37 +110,32 @@ class SavedBaseline:
 
     def _score(self, predictions: np.ndarray) -> float:
         """How good predictions [rows, outputs] are on valid; higher is better."""
-        scored = LabelledPredictions(self.task, self.labels, self._all_labels(predictions))
-        return goodness(scored.score(self.valid)[self.metric], self.metric)
+        labelled = LabelledPredictions(self.task, self.labels, self._fill_up(predictions))
+        return goodness(labelled.score(self.valid)[self.metric], self.metric)
 
 
-class BaselineEnsemble(Ensemble):
-    """Saved baselines, which are fitted again to predict."""
+@dataclass(frozen=True)
+class BaselineModel(SeedModel):
+    """A saved baseline, which is fitted again to predict."""
 
-    by_frames: ClassVar[bool] = False  # they would be fitted for every frame
-
-    @cached_property
-    def baselines(self) -> list[SavedBaseline]:
-        return [SavedBaseline.read(model.directory) for model in self.models]
+    baseline: SavedBaseline
+    reads_tokens: ClassVar[bool] = False
 
     @cached_property
     def tokenizer(self) -> PreTrainedTokenizerFast | None:
-        """The tokenizer of proteins, if the baselines learned from proteins."""
-        return None if self.molecules else protein_letters(self.baselines[0].texts)
+        """The tokenizer of proteins, if the baseline learned from proteins."""
+        return protein_letters(self.baseline.texts)
 
-    def check_texts(self, table: TextTable, path: str) -> tuple[TextTable, TableTokens]:
+    def check_texts(
+        self, table: TextTable, path: str, molecules: bool, on_invalid: OnInvalid
+    ) -> tuple[TextTable, TableTokens]:
         """The rows without tokens, which baselines do not read."""
-        on_invalid = self.options.on_invalid
-        checked = check_texts(table, self.molecules, self.tokenizer, on_invalid)
+        letters = None if molecules else self.tokenizer
+        checked = check_texts(table, molecules, letters, on_invalid)
         checked.check(path, on_invalid)
         return checked, TableTokens([])
 
     def predict(
-        self, table: TextTable, tokens: TableTokens, shows_progress: bool
-    ) -> dict[str, np.ndarray]:
-        predictions = {}
-        models = tqdm(self.models, "fitting again", unit="model", disable=not shows_progress)
-        for model, baseline in zip(models, self.baselines, strict=True):
-            log = model.directory / "predict.log"
-            predictions[model.name] = baseline.predict(table, log)
-        return predictions
+        self, table: TextTable, tokens: TableTokens, options: PredictOptions, shows_progress: bool
+    ) -> np.ndarray:
+        return self.baseline.predict(table, self.directory / "predict.log")

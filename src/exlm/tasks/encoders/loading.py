@@ -1,5 +1,5 @@
 """Loads encoders and their tokenizers, ExLM or Hugging Face models by directory or hub name: with a
-new head for a task (`EncoderSource`), or as they were fine-tuned (`SeedModel`)."""
+new head for a task (`EncoderSource`), or as they were fine-tuned (`load_finetuned`)."""
 
 import hashlib
 import inspect
@@ -31,7 +31,6 @@ from exlm.storage.tokenizers import check_name, load_fast_tokenizer, load_tokeni
 from exlm.tasks.config import FinetuneConfig
 from exlm.tasks.encoders.saved_task import SavedTask, read_saved_task
 from exlm.tasks.results import best_seed_directory
-from exlm.train import devices
 
 # The model classes of a head, by the class of their configuration. All task types that are not in
 # OTHER_HEADS have the head for classes and numbers of whole texts.
@@ -83,15 +82,15 @@ class EncoderSource:
         return best_seed_directory(self.name)
 
     def load(
-        self, saved_task: SavedTask, hyper: FinetuneConfig, settings: dict[str, Any]
+        self, saved_task: SavedTask, hyper: FinetuneConfig, head_settings: dict[str, Any]
     ) -> PreTrainedModel:
         """The encoder with a new head for a task. PyTorch's global generator draws random weights.
 
         `hyper` says dropout, pooling and layers (InputError for what the family does not have), and
-        `settings` are further settings of the configuration."""
+        `head_settings` go into the configuration."""
         config = load_config(self.name)
-        family_settings = _family_settings(config, saved_task.task_type, hyper)
-        config.update({"task": saved_task.to_json(), **settings, **family_settings})
+        family_hyper = _family_hyper(config, saved_task.task_type, hyper)
+        config.update({"task": saved_task.to_json(), **head_settings, **family_hyper})
         model_class = _model_class(config, saved_task.task_type)
         # Its head is drawn before the encoder is loaded, which may draw numbers too, so that a seed
         # always gives the same head.
@@ -103,36 +102,6 @@ class EncoderSource:
             if name in HEADS:  # replaces a head of the checkpoint, too
                 setattr(network, name, module)
         return _with_exact_head(network)
-
-
-@dataclass(frozen=True)
-class SeedModel:
-    """The model of one seed, which is loaded when it is used first: an ensemble has several."""
-
-    directory: Path
-    saved_task: SavedTask
-    device: str
-
-    @property
-    def name(self) -> str:
-        """The name of its directory, also where this is given as `.`."""
-        return self.directory.resolve().name
-
-    @property
-    def network(self) -> PreTrainedModel:
-        """The network on its device."""
-        return self._loaded[0]
-
-    @property
-    def tokenizer(self) -> PreTrainedTokenizerFast:
-        """The tokenizer, which is the same for all seeds."""
-        return self._loaded[1]
-
-    @cached_property
-    def _loaded(self) -> tuple[PreTrainedModel, PreTrainedTokenizerFast]:
-        network, tokenizer = load_finetuned(str(self.directory))
-        devices.place_model(network, self.device)
-        return network, tokenizer
 
 
 def load_finetuned(path: str) -> tuple[PreTrainedModel, PreTrainedTokenizerFast]:
@@ -251,33 +220,33 @@ def _from_pretrained(
     return network.float()
 
 
-def _family_settings(
+def _family_hyper(
     config: PreTrainedConfig, task_type: str, hyper: FinetuneConfig
 ) -> dict[str, Any]:
-    """The hyper-parameters that are settings of a model, by their names in the model's family."""
+    """The hyper-parameters that a configuration has, by the names that its family gives them."""
     family = config.model_type
-    settings: dict[str, Any] = {}
+    family_hyper: dict[str, Any] = {}
     for rate, names in DROPOUT.items():
         value = getattr(hyper, rate)
         if value is not None:
-            settings |= {name: value for name in names if hasattr(config, name)}
+            family_hyper |= {name: value for name in names if hasattr(config, name)}
     if "deberta" in family and hyper.pooler_dropout is not None:
         # The configuration does not have this setting until it is set.
-        settings["cls_dropout"] = hyper.pooler_dropout
+        family_hyper["cls_dropout"] = hyper.pooler_dropout
     if family == "exlm":
-        settings["task_layers"] = hyper.layers or config.num_hidden_layers
+        family_hyper["task_layers"] = hyper.layers or config.num_hidden_layers
     elif hyper.layers is not None:
         raise InputError(f"train.layers is for models of this library; leave it out for {family}")
     if task_type not in OTHER_HEADS and hasattr(config, "classifier_pooling"):
         # What ExLM calls the first state is CLS for ModernBERT.
         first_is_cls = hyper.pooling == "first" and family != "exlm"
-        settings["classifier_pooling"] = "cls" if first_is_cls else hyper.pooling
+        family_hyper["classifier_pooling"] = "cls" if first_is_cls else hyper.pooling
     elif hyper.pooling != "first":
         raise InputError(
             f"train.pooling is for classes and numbers of whole texts, read by ExLM or ModernBERT; "
             f"leave it out for this head of {family}, which reads the first state or every token"
         )
-    return settings
+    return family_hyper
 
 
 def _with_exact_head(network: PreTrainedModel) -> PreTrainedModel:

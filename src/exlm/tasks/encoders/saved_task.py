@@ -56,7 +56,22 @@ class TextSettings:
 @dataclass(frozen=True, kw_only=True)
 class SavedTask(TextSettings):
     """What is saved with a model or a baseline about its task: `task` in config.json or
-    baseline.json. A field has its default where a task has no such thing, or did not save it."""
+    baseline.json. A field has its default where a task has no such thing, or did not save it.
+
+    Columns, what their cells say, and what is predicted have names. An example of each task type:
+
+    | task type            | cells           | `label_columns` | `class_names` | `binary_names` |
+    | -------------------- | --------------- | --------------- | ------------- | -------------- |
+    | regression           | 1.5 and 2.5     | logP, logS      |               |                |
+    | multilabel           | no and yes      | liver, heart    |               | no, yes        |
+    | binary               | no and yes      | toxic           |               | no, yes        |
+    | binary               | 0 and 1         | toxic           |               |                |
+    | multiclass           | red and blue    | colour          | blue, red     |                |
+    | token_classification | HHE and EEH     | structure       | E, H          |                |
+
+    `label_names` are the class names or the binary names. `prediction_names` are the class names
+    or, where there are none, the columns. `head_names` are the same, unless the `LabelType` says
+    that outputs are something else."""
 
     task_type: str = ""  # as in `TaskConfig`
     max_length: int = 0  # longest text, pair of texts, or window of a question, in tokens

@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any, Self
 
 import numpy as np
-import torch
 from safetensors import safe_open
 from safetensors.torch import load_model, save_model
 from torch import Tensor, nn
@@ -16,11 +15,9 @@ from transformers import PreTrainedModel
 
 from exlm.errors import advising
 from exlm.randomness import Purpose, random_bits
-from exlm.storage import models
 from exlm.storage.files import replacing, sync
 from exlm.storage.run_directories import PROGRESS
 from exlm.tasks.config import FinetuneConfig
-from exlm.tasks.encoders.loading import EncoderSource
 from exlm.tasks.encoders.saved_task import SavedTask
 from exlm.tasks.labels.scores import goodness
 from exlm.tasks.results import SeedResult
@@ -86,33 +83,9 @@ class Supervision:
     batches: ShuffledBatches  # of the train part, with what the loss compares outputs with
     loss: LossFunction
     score_valid: Callable[[PreTrainedModel], dict[str, float]]  # after an epoch
-    # from a trained network and the directory of the seed to its results: lets the network keep
-    # what was found out on valid, and writes its predictions
-    finish: Callable[[PreTrainedModel, Path], SeedResult]
-
-
-def train_with_seed(
-    supervision: Supervision,
-    *,
-    encoder: EncoderSource,
-    hyper: FinetuneConfig,
-    metric: str,
-    run_dir: Path,
-) -> SeedResult:
-    """Fine-tunes an encoder with the seed of the batches, which also draws its head: keeps the
-    epoch that is best on valid by the `metric`, and saves the network in `run_dir`."""
-    torch.manual_seed(supervision.batches.seed)
-    network = encoder.load(supervision.saved_task, hyper, supervision.head_settings)
-    best_epoch = train_best_epoch(
-        network, supervision, hyper=hyper, metric=metric, run_dir=run_dir, device=encoder.device
-    )
-    results = supervision.finish(network, run_dir)
-    models.save_model(run_dir, network, encoder.tokenizer)
-    return {
-        "best_epoch": best_epoch,
-        "weight_files": {"model": models.weight_files(encoder.name)},
-        **results,
-    }
+    # from a trained network to its results: adds to its task what the valid rows tell, and writes
+    # its predictions into the directory of the seed
+    write_results: Callable[[PreTrainedModel, Path], SeedResult]
 
 
 @dataclass
@@ -148,8 +121,8 @@ class BestEpoch:
 def train_best_epoch(
     network: PreTrainedModel,
     supervision: Supervision,
-    *,
     hyper: FinetuneConfig,
+    *,
     metric: str,
     run_dir: Path,
     device: str = "auto",

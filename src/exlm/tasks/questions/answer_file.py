@@ -1,13 +1,13 @@
 """What fine-tuned models answer to the questions of a file."""
 
 from collections.abc import Sequence
+from typing import cast
 
 import pandas as pd
 
 from exlm.data.frames import read_file
 from exlm.data.open_files import plain_suffix
 from exlm.errors import InputError
-from exlm.tasks.encoders.loading import SeedModel
 from exlm.tasks.labels.column_labels import note_unscored
 from exlm.tasks.questions.answers import answer, make_scorer, vote
 from exlm.tasks.questions.questions import read_windows
@@ -20,6 +20,7 @@ from exlm.tasks.tables.predictions import (
     PredictOptions,
     with_predictions,
 )
+from exlm.tasks.tables.seed_models import EncoderModel, SeedModel
 
 
 def answer_file(models: Sequence[SeedModel], path: str, options: PredictOptions) -> Predictions:
@@ -27,8 +28,9 @@ def answer_file(models: Sequence[SeedModel], path: str, options: PredictOptions)
     answered. They are scored if the file has answers. InputError for options that question
     answering does not have."""
     check_settings(options, PREDICT_SETTINGS)
-    saved_task = models[0].saved_task
-    file = read_windows(path, models[0].tokenizer, saved_task, labelled=False)
+    encoders = cast(Sequence[EncoderModel], models)  # no baseline answers questions
+    saved_task = encoders[0].saved_task
+    file = read_windows(path, encoders[0].tokenizer, saved_task, labelled=False)
     questions = file.questions
     unanswered = questions[questions["problem"] != ""]
     if len(unanswered) and options.on_invalid == "error":
@@ -37,7 +39,7 @@ def answer_file(models: Sequence[SeedModel], path: str, options: PredictOptions)
             f"{path}: row {first['row'] + 1}, {first['question']!r}: {first['problem']}; correct it"
         )
     answers_by_model = {}
-    for model in models:
+    for model in encoders:
         answers_by_model[model.name] = answer(
             model.network,
             questions,
@@ -47,7 +49,7 @@ def answer_file(models: Sequence[SeedModel], path: str, options: PredictOptions)
             precision=options.precision,
         )
     voted = vote(questions, [*answers_by_model.values()])
-    if len(models) > 1:
+    if len(encoders) > 1:
         # An ensemble decides by its vote, not by a threshold.
         of_ensemble = voted.assign(refused=voted["answer"] == "")
         answers_by_model = {ENSEMBLE: of_ensemble, **answers_by_model}

@@ -1,5 +1,5 @@
-"""Encoders fine-tuned to answer questions, whose contexts are cut into windows: the files are read
-once, then any number of seeds are trained."""
+"""What encoders learn of questions, whose contexts are cut into windows. Their files are read once,
+for all seeds."""
 
 import hashlib
 import json
@@ -16,7 +16,7 @@ from exlm.errors import InputError
 from exlm.tasks.config import FinetuneConfig, TaskConfig
 from exlm.tasks.encoders.loading import EncoderSource
 from exlm.tasks.encoders.saved_task import SavedTask
-from exlm.tasks.encoders.training import Supervision, train_with_seed
+from exlm.tasks.encoders.training import Supervision
 from exlm.tasks.labels.scores import RowScorer, quick_interval
 from exlm.tasks.questions.answers import answer, make_scorer, span_training_loss, vote
 from exlm.tasks.questions.questions import QuestionFile, read_windows, window_batches
@@ -75,7 +75,7 @@ def read_question_task(encoder: EncoderSource, config: TaskConfig) -> "QuestionT
 
 @dataclass(eq=False)
 class QuestionTask:
-    """Questions with their contexts and answers, read once for all seeds: a `Task`."""
+    """Questions with their contexts and answers, which an encoder learns: an `EncoderTask`."""
 
     config: TaskConfig
     encoder: EncoderSource
@@ -92,21 +92,17 @@ class QuestionTask:
     def announce(self, seed: int) -> None:
         """Prints nothing: all seeds have the parts that the summary tells."""
 
-    def train_seed(self, run_dir: Path, hyper: FinetuneConfig, seed: int) -> SeedResult:
-        """Trains with one seed, keeps the epoch that is best on valid, and answers all parts but
-        train."""
+    def supervise(self, seed: int, hyper: FinetuneConfig) -> Supervision:
+        """What the encoder learns with a seed: windows of train, in an order of the seed."""
         assert hyper.batch_size  # filled in before
         windows = self.parts["train"].windows
-        supervision = Supervision(
+        return Supervision(
             saved_task=self.saved_task,
             head_settings={"num_labels": 2},  # logits of start and end
             batches=window_batches(windows, self.encoder.tokenizer, hyper.batch_size, seed),
             loss=span_training_loss,
             score_valid=self._score_valid,
-            finish=self._write_answers,
-        )
-        return train_with_seed(
-            supervision, encoder=self.encoder, hyper=hyper, metric=self.metric, run_dir=run_dir
+            write_results=self._write_answers,
         )
 
     def _score_valid(self, network: PreTrainedModel) -> dict[str, float]:

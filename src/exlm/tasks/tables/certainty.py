@@ -15,8 +15,8 @@ import torch
 from scipy.optimize import minimize_scalar
 
 from exlm.errors import InputError
-from exlm.tasks.encoders.loading import SeedModel
 from exlm.tasks.labels.label_types import LabelType
+from exlm.tasks.tables.seed_models import SeedModel
 
 BINS = 15  # of the calibration error
 # Of more errors so many quantiles are kept, so that a level is rounded up to the next 0.005.

@@ -172,7 +172,7 @@ def _read_unit_labels(
         label_column,
         mask_column=saved_task.mask_column,
         unit_pattern=saved_task.unit_pattern,
-        class_names=saved_task.head_names,
+        class_names=saved_task.prediction_names,
         most_units=saved_task.max_length,
     )
     cells = table.frame[label_column].fillna("")

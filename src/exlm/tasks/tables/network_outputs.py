@@ -28,19 +28,17 @@ def run_network(
     tokenizer: PreTrainedTokenizerFast,
     tokens: TableTokens,
     rows: np.ndarray,
-    head_names: list[str],
+    output_count: int,
     precision: str = SCORING,
     progress: str | None = None,
 ) -> np.ndarray:
-    """The outputs of a network, called `head_names`, for some `rows` of a table, NaN for all other
-    rows: [all rows, outputs] float64, or of units [all rows, units, outputs] float32. `progress` is
-    the title of a bar. Diverged if an output for a unit is not a number."""
-    shape: tuple[int, ...] = (len(tokens.examples), len(head_names))
+    """The outputs of a network for some `rows` of a table, NaN for all other rows:
+    [all rows, output_count] float64, or of units [all rows, units, output_count] float32.
+    `progress` is the title of a bar. Diverged if an output for a unit is not a number."""
     if tokens.unit_starts is None:
-        outputs = np.full(shape, np.nan)
+        outputs = np.full((len(tokens.examples), output_count), np.nan)
     else:
-        shape = (*tokens.unit_starts.shape, len(head_names))
-        outputs = np.full(shape, np.nan, np.float32)
+        outputs = np.full((*tokens.unit_starts.shape, output_count), np.nan, np.float32)
     batches = batch_outputs(
         network=network,
         function=lambda **batch: network(**batch).logits,

@@ -32,7 +32,7 @@ def prediction_columns(
     means = np.mean(predictions_of_models, 0)
     label_type = saved_task.label_type
     if label_type.of_units:
-        names = saved_task.head_names
+        names = saved_task.prediction_names
         return {"predicted label": spell_labels(means, table.texts, names, saved_task.unit_pattern)}
     titles = prediction_titles(saved_task)
     columns = dict[str, Any]()

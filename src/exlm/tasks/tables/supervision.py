@@ -1,13 +1,12 @@
-"""Encoders fine-tuned for a table, which is read once for all seeds."""
+"""What encoders learn of a labelled table, which is read once for all seeds."""
 
 from dataclasses import dataclass, replace
-from functools import partial
 from pathlib import Path
 
 import numpy as np
 import torch
 from torch import Tensor, nn
-from transformers import PreTrainedModel, PreTrainedTokenizerFast
+from transformers import PreTrainedModel
 
 from exlm.data.spelling import spelling_of
 from exlm.errors import note
@@ -16,8 +15,8 @@ from exlm.tasks.config import FinetuneConfig, TaskConfig
 from exlm.tasks.encoders.inference import model_inputs, pad
 from exlm.tasks.encoders.loading import EncoderSource, load_config
 from exlm.tasks.encoders.saved_task import SavedTask, read_text_settings
-from exlm.tasks.encoders.training import ShuffledBatches, Supervision, train_with_seed
-from exlm.tasks.labels.label_types import LABEL_TYPES, LabelType
+from exlm.tasks.encoders.training import ShuffledBatches, Supervision
+from exlm.tasks.labels.label_types import LABEL_TYPES
 from exlm.tasks.results import SeedResult
 from exlm.tasks.rows.datasets import load_labelled
 from exlm.tasks.rows.reading import TableTokens, TextReader, note_spelling
@@ -41,7 +40,8 @@ DEFAULT_LENGTH = 512
 LARGEST_OFFSET = 10_000
 
 
-def read_table_task(encoder: EncoderSource, config: TaskConfig) -> TableTask:
+def read_table_task(encoder: EncoderSource, config: TaskConfig) -> "EncoderTableTask":
+    """Reads the labelled table of a config, and its tokens for an encoder."""
     tokenizer = encoder.tokenizer
     max_length = encoder.limit_length(config.max_length or DEFAULT_LENGTH)
     if config.task_type and LABEL_TYPES[config.task_type].of_units:
@@ -55,125 +55,124 @@ def read_table_task(encoder: EncoderSource, config: TaskConfig) -> TableTask:
         note_spelling(table.texts, config.dataset)
     reader = TextReader(tokenizer, max_length, molecules, standardize, config.on_invalid)
     checked_table, tokens = reader.read(table)
-    return make_table_task(
+    task = make_table_task(
         table_config,
         checked_table,
-        learn=TableFinetuning(encoder, max_length, tokens).train_seed,
         rows_to_split=table.usable,
         spelling=spelling_of(tokenizer, molecules, standardize).as_compared,
         earlier_run=encoder.earlier_run,
     )
+    return EncoderTableTask(**vars(task), encoder=encoder, max_length=max_length, tokens=tokens)
 
 
-@dataclass(frozen=True)
-class TableFinetuning:
-    """An encoder that is fine-tuned for a labelled table."""
+@dataclass(eq=False, kw_only=True)
+class EncoderTableTask(TableTask):
+    """A labelled table that an encoder learns: an `EncoderTask` (`tasks/task.py`)."""
 
     encoder: EncoderSource
     max_length: int  # the longest text, in tokens
     tokens: TableTokens  # of the rows of the table
 
-    def train_seed(
-        self, task: TableTask, run_dir: Path, hyper: FinetuneConfig, seed: int
-    ) -> SeedResult:
-        """Trains with one seed and keeps the epoch that is best on valid."""
+    def supervise(self, seed: int, hyper: FinetuneConfig) -> Supervision:
+        """What the encoder learns with a seed. It learns numbers in standard deviations from their
+        mean, both of train."""
         assert hyper.batch_size  # filled in before
-        split = task.split_of(seed)
+        split = self.split_of(seed)
         train = split["train"]
-        saved_task = replace(task.task_to_save(train), max_length=self.max_length)
-        if task.table.label_type.is_number:
-            labels = task.table.labels[train]
+        saved_task = replace(self.task_to_save(train), max_length=self.max_length)
+        if self.table.label_type.is_number:
+            labels = self.table.labels[train]
             mean = np.nanmean(labels, 0).tolist()
             saved_task = replace(saved_task, mean=mean, std=deviations(labels))
-        data = SeedData(task, split, saved_task, self.tokens, self.encoder.tokenizer)
+        split_table = SplitTable(self, split, saved_task)
         names = saved_task.head_names
         lengths = [len(example["input_ids"]) for example in self.tokens.examples]
-        supervision = Supervision(
+        return Supervision(
             saved_task=saved_task,
             head_settings={
                 "id2label": dict(enumerate(names)),
                 "label2id": {name: i for i, name in enumerate(names)},
                 "problem_type": saved_task.label_type.problem_type,
             },
-            batches=ShuffledBatches(lengths, train, hyper.batch_size, seed, data.collate),
-            loss=partial(training_loss, saved_task.label_type),
-            score_valid=data.score_valid,
-            finish=data.finish,
-        )
-        return train_with_seed(
-            supervision, encoder=self.encoder, hyper=hyper, metric=task.metric, run_dir=run_dir
+            batches=ShuffledBatches(lengths, train, hyper.batch_size, seed, split_table.collate),
+            loss=split_table.loss,
+            score_valid=split_table.score_valid,
+            write_results=split_table.write_results,
         )
 
 
 @dataclass(frozen=True)
-class SeedData:
-    """The rows of a table as a network learns them with one seed."""
+class SplitTable:
+    """A table and the parts that its rows have with one seed: how a network learns them."""
 
-    task: TableTask
+    task: EncoderTableTask
     split: RowSplit
-    saved_task: SavedTask
-    tokens: TableTokens
-    tokenizer: PreTrainedTokenizerFast
+    saved_task: SavedTask  # what is saved with the network
 
     def collate(self, rows: np.ndarray) -> dict[str, Tensor]:
         """A batch of rows, with their targets as `labels`."""
-        examples = [self.tokens.examples[row] for row in rows]
-        batch = pad(examples, self.tokenizer, padding_side(self.tokens))
+        tokens = self.task.tokens
+        examples = [tokens.examples[row] for row in rows]
+        batch = pad(examples, self.task.encoder.tokenizer, padding_side(tokens))
         labels = self.task.table.labels[rows]
-        if self.tokens.unit_starts is None:
+        if tokens.unit_starts is None:
             return batch | {"labels": make_targets(self.saved_task, labels)}
-        unit_starts = self.tokens.unit_starts[rows]
+        unit_starts = tokens.unit_starts[rows]
         length = batch["input_ids"].shape[1]
         return batch | {"labels": make_token_targets(labels, unit_starts, length)}
 
+    def loss(self, network: nn.Module, batch: dict[str, Tensor]) -> LossSum:
+        """Summed over the labels of a batch."""
+        outputs = network(**model_inputs(network, batch)).logits.float()
+        targets = batch["labels"].to(outputs.device)
+        total, count = self.saved_task.label_type.loss(outputs, targets)
+        return LossSum(total, count, torch.zeros_like(count))
+
     def score_valid(self, network: PreTrainedModel) -> dict[str, float]:
+        """The scores of valid, by metric."""
         valid = self.split["valid"]
         predictions = make_predictions(self.saved_task, self._outputs(network, valid))
         labels = self.task.table.labels
         return LabelledPredictions(self.saved_task, labels, predictions).score(valid)
 
-    def finish(self, network: PreTrainedModel, run_dir: Path) -> SeedResult:
-        """Lets a trained network keep what was found out on valid, and writes its predictions."""
+    def write_results(self, network: PreTrainedModel, run_dir: Path) -> SeedResult:
+        """Calibrates a trained network, and writes its predictions."""
         is_predicted = self.task.table.usable & self.task.rows_to_predict(self.split)
         outputs = self._outputs(network, np.flatnonzero(is_predicted))
         valid = self.split["valid"]
         valid_labels = self.task.table.labels[valid]
-        finished_task = finish_task(self.saved_task, network, outputs[valid], valid_labels)
-        network.config.task = finished_task.to_json()
+        calibrated_task = calibrate(self.saved_task, network, outputs[valid], valid_labels)
+        network.config.task = calibrated_task.to_json()
         predictions = make_predictions(self.saved_task, outputs)
         return write_results(self.task, self.split, self.saved_task, predictions, run_dir)
 
     def _outputs(self, network: PreTrainedModel, rows: np.ndarray) -> np.ndarray:
-        names = self.saved_task.head_names
-        return run_network(network, self.tokenizer, self.tokens, rows, names)
+        """The outputs for some rows, in the places of all rows (`run_network`)."""
+        tokenizer = self.task.encoder.tokenizer
+        output_count = len(self.saved_task.head_names)
+        return run_network(network, tokenizer, self.task.tokens, rows, output_count)
 
 
-def training_loss(label_type: LabelType, network: nn.Module, batch: dict[str, Tensor]) -> LossSum:
-    """Summed over the labels of a batch."""
-    outputs = network(**model_inputs(network, batch)).logits.float()
-    total, count = label_type.loss(outputs, batch["labels"].to(outputs.device))
-    return LossSum(total, count, torch.zeros_like(count))
-
-
-def finish_task(
+def calibrate(
     saved_task: SavedTask, network: PreTrainedModel, outputs: np.ndarray, labels: np.ndarray
 ) -> SavedTask:
-    """The task to save with a trained network: with its errors on valid or the temperature of its
-    logits, from the outputs [n, outputs] and labels of the valid rows. The scale of numbers becomes
-    a part of the network."""
+    """Returns the task to save with a trained network. It has what the valid rows tell, from their
+    outputs [n, outputs] and labels: the errors, and the temperature of logits. Of numbers, the
+    network itself is changed, so that it returns them on the scale of the labels."""
     label_type = saved_task.label_type
     if label_type.is_number or label_type.class_per_row:
         errors = label_type.errors(labels, make_predictions(saved_task, outputs))
         saved_task = replace(saved_task, validation_errors=errors_to_keep(errors))
     if label_type.is_number:
-        return fold_label_scale(network, saved_task)
+        return rescale_outputs(network, saved_task)
     truths, logits = label_type.as_rows(labels, outputs)
     return replace(saved_task, temperature=fit_temperature(label_type, logits, truths))
 
 
-def fold_label_scale(network: PreTrainedModel, saved_task: SavedTask) -> SavedTask:
-    """Makes a network return numbers on the scale of the labels, in place. Returns the task to save
-    with it, which has mean 0 and std 1.
+def rescale_outputs(network: PreTrainedModel, saved_task: SavedTask) -> SavedTask:
+    """Changes a network, which returns numbers in standard deviations from the mean, so that it
+    returns them on the scale of the labels. Returns the task to save with it, whose mean is 0 and
+    whose std is 1.
 
     It changes the last linear layer, with which the heads of all families end. The layer stays as
     it is where float32 could not tell the labels apart."""

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 from rdkit.DataStructs import ExplicitBitVect
+from tqdm import tqdm
 
 from exlm.data.columns import check_columns, listed, match_columns
 from exlm.data.drawing import drawing_module
@@ -18,17 +19,14 @@ from exlm.data.frames import (
     read_file,
     read_frames,
 )
-from exlm.data.output_files import FRAME_ROWS, output_path
+from exlm.data.output_files import PIECE_ROWS, check_output
 from exlm.data.spelling import Spelling, spelling_of
 from exlm.errors import InputError, note
 from exlm.storage.files import RUN_RESULT, read_or_empty
-from exlm.tasks.encoders.loading import SeedModel
 from exlm.tasks.encoders.saved_task import SavedTask
-from exlm.tasks.results import is_baseline
 from exlm.tasks.rows.reading import TableTokens, Tokens, decide_molecules
 from exlm.tasks.rows.table import TextTable, unlabelled_table
 from exlm.tasks.tables.certainty import conformal_margins
-from exlm.tasks.tables.ensemble import Ensemble, predict_tokens
 from exlm.tasks.tables.explain import explain, write_page
 from exlm.tasks.tables.labelled_predictions import LabelledPredictions, read_true_labels
 from exlm.tasks.tables.prediction_columns import (
@@ -43,6 +41,7 @@ from exlm.tasks.tables.predictions import (
     PredictOptions,
     with_predictions,
 )
+from exlm.tasks.tables.seed_models import EncoderModel, SeedModel
 from exlm.tasks.tables.training_texts import (
     TrainingTexts,
     distance_to_training,
@@ -58,24 +57,44 @@ def make_table_predictor(
     models: Sequence[SeedModel],
     path: str,
     options: PredictOptions,
-    ensemble_class: type[Ensemble],
     first_rows: FileRows | None = None,
 ) -> "TablePredictor":
-    """What predicts for the table `path` with models of an `ensemble_class`. The first rows, which
-    are read if they are not given, decide which columns have texts and whether these are molecules.
+    """What predicts for the table `path` with the models of all seeds. The first rows, which are
+    read if they are not given, decide which columns have texts and whether these are molecules.
     InputError for options that these models do not have."""
     check_options(models, path, options)
     file = None
     if first_rows is None:
         file = options.file(path)
-        first_rows = next(read_frames(file, FRAME_ROWS))
-    frame = first_rows.frame
-    columns = list(frame.columns)
+        first_rows = next(read_frames(file, PIECE_ROWS))
+    columns = list(first_rows.frame.columns)
     if file and file.format in FORMATS_WITHOUT_HEADER:
-        columns = find_columns(file, FRAME_ROWS)
+        columns = find_columns(file, PIECE_ROWS)
     saved_task = models[0].saved_task
     label_columns = find_label_columns(columns, path, options, saved_task.label_columns)
     margins = _margins_by_model(models, options.interval)
+    first_table = _find_texts(first_rows, path, options, saved_task)
+    return TablePredictor(
+        path=path,
+        options=options,
+        models=models,
+        molecules=decide_molecules(first_table.texts, options.molecules, saved_task.molecules),
+        text_column=first_table.text_column,
+        pair_column=first_table.pair_column,
+        label_columns=label_columns,
+        has_labels=not set(label_columns).isdisjoint(columns),
+        margins=margins,
+        fingerprints=training_fingerprints(models) if options.distance else [],
+    )
+
+
+def _find_texts(
+    rows: FileRows, path: str, options: PredictOptions, saved_task: SavedTask
+) -> TextTable:
+    """The first rows of the table with their texts. The columns of these are called as the options
+    say, or else as in the training. Notes what seems to be wrong with them. InputError if there is
+    no such column."""
+    frame = rows.frame
     pair_column = options.pair_column or saved_task.pair_column
     text_column = options.text_column or saved_task.text_column_in(frame, path)
     if pair_column is not None and pair_column not in frame:
@@ -83,7 +102,7 @@ def make_table_predictor(
             f"{path} has no column {pair_column!r}, and the model reads two texts of a "
             "row; name their columns with text_column and pair_column"
         )
-    table = unlabelled_table(first_rows, path, text_column, pair_column)
+    table = unlabelled_table(rows, path, text_column, pair_column)
     if options.text_column is None and saved_task.text_column not in frame:
         note(
             f"{path} has no column {saved_task.text_column!r}, which the model was "
@@ -95,18 +114,7 @@ def make_table_predictor(
             f"the first rows of {path} have the same text in {table.text_column!r}; "
             "if another column holds the texts, name it with text_column"
         )
-    molecules = decide_molecules(table.texts, options.molecules, saved_task.molecules)
-    return TablePredictor(
-        path=path,
-        options=options,
-        ensemble=ensemble_class(models, molecules, options),
-        text_column=table.text_column,
-        pair_column=pair_column,
-        label_columns=label_columns,
-        has_labels=not set(label_columns).isdisjoint(columns),
-        margins=margins,
-        fingerprints=training_fingerprints(models) if options.distance else [],
-    )
+    return table
 
 
 @dataclass(frozen=True)
@@ -115,7 +123,8 @@ class TablePredictor:
 
     path: str
     options: PredictOptions
-    ensemble: Ensemble
+    models: Sequence[SeedModel]
+    molecules: bool  # whether the texts are SMILES
     text_column: str
     pair_column: str | None
     label_columns: list[str]  # in the order of the training; the table may lack some of them
@@ -126,13 +135,18 @@ class TablePredictor:
 
     @property
     def saved_task(self) -> SavedTask:
-        return self.ensemble.models[0].saved_task
+        return self.models[0].saved_task
 
     @property
     def by_frames(self) -> bool:
         """Whether the frames of the file may be predicted one by one: rows with labels are scored
         together, and explanations are on one page."""
-        return self.ensemble.by_frames and not (self.has_labels or self.options.explain)
+        return self.models[0].reads_tokens and not (self.has_labels or self.options.explain)
+
+    @property
+    def may_cut(self) -> bool:
+        """Whether too long texts are cut."""
+        return self.models[0].reads_tokens and not self.molecules
 
     def predict(self) -> Predictions:
         """What the models predict for all rows of the table, and how it is scored."""
@@ -143,8 +157,10 @@ class TablePredictor:
         labels."""
         texts = unlabelled_table(rows, self.path, self.text_column, self.pair_column)
         texts = replace(texts, unit_pattern=self.saved_task.unit_pattern)
-        table, tokens = self.ensemble.check_texts(texts, self.path)
-        by_model = self.ensemble.predict(table, tokens, shows_progress=not self.by_frames)
+        table, tokens = self.models[0].check_texts(
+            texts, self.path, self.molecules, self.options.on_invalid
+        )
+        by_model = self._predict_by_model(table, tokens)
         is_seen = self._training_texts.find_in(table)
         columns = self._columns(table, by_model, is_seen)
         if self.options.explain:
@@ -161,6 +177,15 @@ class TablePredictor:
             return Predictions(frame, counts, note=str(error))
         return Predictions(frame, counts, evaluation)
 
+    def _predict_by_model(self, table: TextTable, tokens: TableTokens) -> dict[str, np.ndarray]:
+        """The predictions of every model [rows, outputs], by its name."""
+        is_encoder = self.models[0].reads_tokens  # which shows a bar of rows itself
+        shows_progress = not self.by_frames
+        return {
+            model.name: model.predict(table, tokens, self.options, shows_progress)
+            for model in tqdm(self.models, "fitting again", unit="model", disable=is_encoder)
+        }
+
     def _evaluate(
         self, table: TextTable, by_model: dict[str, np.ndarray], is_seen: np.ndarray | None
     ) -> Evaluation:
@@ -173,21 +198,20 @@ class TablePredictor:
             name: LabelledPredictions(self.saved_task, labels, predictions, self.margins.get(name))
             for name, predictions in by_model.items()
         }
-        first = next(iter(labelled.values()))
         return Evaluation(
-            scorers={name: of_model.evaluate for name, of_model in labelled.items()},
+            scorers={name: predictions.evaluate for name, predictions in labelled.items()},
             rows=rows,
             seen_rows=None if is_seen is None else int(is_seen[rows].sum()),
             unknown_labels=unknown_labels,
-            details=first.details(rows),
+            details=next(iter(labelled.values())).details(rows),
         )
 
     @cached_property
     def _training_texts(self) -> TrainingTexts:
-        molecules = self.ensemble.molecules
-        tokenizer = None if molecules else self.ensemble.tokenizer
+        molecules = self.molecules
+        tokenizer = None if molecules else self.models[0].tokenizer
         return TrainingTexts(
-            [model.directory for model in self.ensemble.models],
+            [model.directory for model in self.models],
             spelling_of(tokenizer, molecules, self.saved_task.standardize).as_compared,
             molecules=molecules and self.saved_task.pair_column is None,
         )
@@ -203,7 +227,7 @@ class TablePredictor:
             columns[DISTANCE] = self._distances(table)
         if is_seen is not None:
             columns["in_training"] = is_seen
-        if self.ensemble.may_cut:
+        if self.may_cut:
             columns["cut"] = table.was_cut
         columns["problem"] = table.problems
         return columns
@@ -218,7 +242,7 @@ class TablePredictor:
 
     def _counts(self, table: TextTable, columns: dict[str, Any]) -> dict[str, int]:
         """How many rows of a table there are of every kind."""
-        form = self.saved_task.standardize if self.ensemble.molecules else "none"
+        form = self.saved_task.standardize if self.molecules else "none"
         counts = table.counts("predicted", form)
         if self.options.distance:
             far = int((columns[DISTANCE] > FAR).sum())
@@ -228,19 +252,21 @@ class TablePredictor:
     def _explain(self, table: TextTable, tokens: TableTokens, page: Path) -> list[str | None]:
         """Writes the page that explains the mean predictions; returns the numbers of every row as
         JSON."""
-        models = self.ensemble.models
+        encoders = [model for model in self.models if isinstance(model, EncoderModel)]
 
         def predict(examples: list[Tokens]) -> np.ndarray:
+            tokens = TableTokens(examples)
             rows = np.arange(len(examples))
-            return _mean(predict_tokens(models, TableTokens(examples), rows, self.options))
+            predictions = [model.predict_tokens(tokens, rows, self.options) for model in encoders]
+            return np.mean(predictions, 0)
 
         explanations = explain(
             table=table,
             examples=tokens.examples,
             predict=predict,
-            tokenizer=models[0].tokenizer,
+            tokenizer=encoders[0].tokenizer,
             saved_task=self.saved_task,
-            molecules=self.ensemble.molecules,
+            molecules=self.molecules,
         )
         titles = prediction_titles(self.saved_task)
         write_page(
@@ -297,12 +323,12 @@ def check_options(models: Sequence[SeedModel], path: str, options: PredictOption
         )
     if options.explain:
         directory = models[0].directory
-        if saved_task.label_type.of_units or is_baseline(directory):
+        if saved_task.label_type.of_units or not models[0].reads_tokens:
             raise InputError(
                 "explain is for fine-tuned encoders that predict for whole texts, not for "
                 f"{directory}; leave it out"
             )
-        output_path("", path, options.explain, "", (".html",))
+        check_output(Path(options.explain), path, (".html",))
         if saved_task.molecules:
             drawing_module()
 

@@ -16,7 +16,6 @@ from exlm.data.output_files import describe_counts, output_layout
 from exlm.errors import InputError, note
 from exlm.tasks.encoders.saved_task import SavedTask
 from exlm.tasks.labels.scores import metric_names, score_predictions
-from exlm.tasks.results import SeedResult
 from exlm.tasks.rows.datasets import GLUE, departures, file_hashes, task_files
 from exlm.tasks.rows.duplicates import (
     describe_duplicates,
@@ -32,10 +31,6 @@ from exlm.tasks.rows.table import TextTable
 from exlm.tasks.tables.table_config import TableConfig
 from exlm.tasks.tables.training_texts import TrainingTexts
 
-# Trains an encoder or a baseline with a seed: from the task, the directory of the seed, the
-# hyper-parameters and the seed to the results, which it leaves in the directory (`write_results`).
-LearnTable = Callable[["TableTask", Path, Any, int], SeedResult]
-
 
 @dataclass(eq=False)
 class TableTask:
@@ -43,7 +38,6 @@ class TableTask:
 
     config: TableConfig
     table: TextTable  # its rows; duplicates that the user does not want cannot be used
-    learn: LearnTable
     metric: str
     groups: np.ndarray  # [rows] the first row with the same text (`find_groups`)
     # [rows] bool, the rows that can be used as far as the model is not asked, so that the splits of
@@ -58,22 +52,19 @@ class TableTask:
     identity: dict[str, Any]
     file_sha256: dict[str, str]  # by path
     layout: TableLayout  # of the predictions, which are written as the table is
-    _splits: dict[int, RowSplit] = field(default_factory=dict, init=False)
-
-    def train_seed(self, run_dir: Path, hyper: Any, seed: int) -> SeedResult:
-        return self.learn(self, run_dir, hyper, seed)
+    splits: dict[int, RowSplit] = field(default_factory=dict)  # those made so far, by seed
 
     def split_of(self, seed: int) -> RowSplit:
         """The usable rows by part, of which train may be a sample."""
-        if seed not in self._splits:
-            self._splits[seed] = split_rows(
+        if seed not in self.splits:
+            self.splits[seed] = split_rows(
                 self.config,
                 self.table,
                 seed=seed,
                 rows_to_split=self.rows_to_split,
                 groups=self.groups,
             )
-        return self._splits[seed]
+        return self.splits[seed]
 
     def task_to_save(self, train_rows: np.ndarray) -> SavedTask:
         """What is saved of the task with a model or a baseline that learns from these rows."""
@@ -225,7 +216,6 @@ class TableTask:
 def make_table_task(
     config: TableConfig,
     table: TextTable,
-    learn: LearnTable,
     rows_to_split: np.ndarray,
     spelling: Callable[[str], str],
     earlier_run: Path | None = None,
@@ -248,7 +238,9 @@ def make_table_task(
         )
     for remark in remarks_on_labels(merged):
         note(remark)
-    metric = config.metric or _default_metric(config, merged)
+    metrics = metric_names(merged.label_type, merged.class_names)
+    default_metric = GLUE[config.dataset].metric if config.dataset in GLUE else metrics[0]
+    metric = config.metric or default_metric
     summary_remarks = [
         describe_table(merged, config.molecules),
         describe_counts(merged.reduced_mixtures(config.standardize)),
@@ -258,7 +250,6 @@ def make_table_task(
     return TableTask(
         config=config,
         table=merged,
-        learn=learn,
         metric=metric,
         groups=groups,
         rows_to_split=rows_to_split & ~(table.usable & ~merged.usable),
@@ -279,12 +270,6 @@ def deviations(labels: np.ndarray) -> list[float]:
     """The standard deviations of labels [rows, labels] as divisors: 1 where all are equal."""
     stds = np.nanstd(labels, 0)
     return np.where(stds > 0, stds, 1.0).tolist()
-
-
-def _default_metric(config: TableConfig, table: TextTable) -> str:
-    if config.dataset in GLUE:
-        return GLUE[config.dataset].metric
-    return metric_names(table.label_type, table.class_names)[0]
 
 
 def _identity(config: TableConfig, table: TextTable, metric: str) -> dict[str, Any]:

@@ -15,8 +15,8 @@ from exlm.data.columns import in_one_line
 from exlm.data.spelling import Spelling
 from exlm.errors import InputError
 from exlm.storage.files import write_text
-from exlm.tasks.encoders.loading import SeedModel
 from exlm.tasks.rows.table import TextTable
+from exlm.tasks.tables.seed_models import SeedModel
 from exlm.upgrades import upgrade_training_text
 
 # beside the model of every seed, because random splits differ: one SMILES a line, or the mark of a

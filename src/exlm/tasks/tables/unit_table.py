@@ -31,8 +31,8 @@ def load_unit_table(config: TaskConfig, max_length: int) -> TextTable:
     files = read_files(config)
     rows, text_column, _ = join_files(files, config)
     table = unlabelled_table(rows, config.dataset, text_column)
-    label_column, *others = _label_columns(table.frame, config)
-    if others or config.pair_column:
+    label_column, *other_columns = _label_columns(table.frame, config)
+    if other_columns or config.pair_column:
         raise InputError(
             "token_classification has one text column and one label column; name no others"
         )
@@ -48,11 +48,11 @@ def load_unit_table(config: TaskConfig, max_length: int) -> TextTable:
     labels, label_problems = read_unit_labels(
         table, label_column, config.mask_column, unit, classes, max_length
     )
-    wrong = [row for row, problem in enumerate(label_problems) if problem]
-    if len(wrong) > len(label_problems) / 2:
-        example = f"{row_name(table.frame.index[wrong[0]])}: {label_problems[wrong[0]]}"
+    bad_rows = [row for row, problem in enumerate(label_problems) if problem]
+    if len(bad_rows) > len(label_problems) / 2:
+        example = f"{row_name(table.frame.index[bad_rows[0]])}: {label_problems[bad_rows[0]]}"
         raise InputError(
-            f"{config.dataset}: {len(wrong)} of {len(label_problems)} rows do not have a label "
+            f"{config.dataset}: {len(bad_rows)} of {len(label_problems)} rows do not have a label "
             f"for each residue or word ({example}); a row has a whole text and all its labels; "
             "where a row is one word, write CoNLL"
         )
