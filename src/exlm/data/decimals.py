@@ -22,7 +22,7 @@ DECIMALS = {
 }
 
 
-def sure_marks(cells: Iterable[Any]) -> dict[str, str]:
+def decimal_marks(cells: Iterable[Any]) -> dict[str, str]:
     """The first number with each mark that is sure: {",": "2,14"} for the texts 1.250 and 2,14."""
     texts = [cell.strip() for cell in cells if isinstance(cell, str)]
     marks = {}
@@ -38,11 +38,11 @@ def marks_of_columns(frame: pd.DataFrame) -> dict[str, str]:
     """The first number with each mark that is sure in any of the columns."""
     marks = dict[str, str]()
     for _, column in frame.items():
-        marks = sure_marks(column) | marks
+        marks = decimal_marks(column) | marks
     return marks
 
 
-def doubtful_points(
+def find_possible_thousands(
     cells: pd.DataFrame, frame: pd.DataFrame, separators: Mapping[str, str]
 ) -> pd.DataFrame:
     """Which numbers of some columns [rows, columns] have a point that may stand between thousands.
@@ -52,25 +52,25 @@ def doubtful_points(
 
     `frame` has all columns of the file, or of the files by (part, row). `separators` are what
     divides their cells, by part, of a single file under ""; absent if nothing does."""
-    is_doubtful = cells.map(
+    may_be_thousands = cells.map(
         lambda cell: (
             isinstance(cell, str)
             and "." in cell
             and MAY_BE_THOUSANDS.fullmatch(cell.strip()) is not None
         )
     )
-    if not is_doubtful.any(axis=None):
-        return is_doubtful
+    if not may_be_thousands.any(axis=None):
+        return may_be_thousands
     index = frame.index
     parts = [""] * len(index) if index.nlevels == 1 else index.get_level_values(0)
     for part, rows in frame.groupby(np.array(parts, dtype=object), sort=False):
         in_file = index.isin(rows.index)
         if _points_are_decimals(rows, separators.get(str(part), "")):
-            is_doubtful[in_file] = False
+            may_be_thousands[in_file] = False
         for name, column in cells[in_file].items():
-            if sure_marks(column):
-                is_doubtful.loc[in_file, name] = False
-    return is_doubtful
+            if decimal_marks(column):
+                may_be_thousands.loc[in_file, name] = False
+    return may_be_thousands
 
 
 def _points_are_decimals(frame: pd.DataFrame, separator: str) -> bool:

@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from exlm.data.decimals import sure_marks
+from exlm.data.decimals import decimal_marks
 from exlm.data.delimited import AS_PROGRAMS_WRITE, TableLayout, find_layout
 from exlm.data.formats import DataFile, data_files, format_of
 from exlm.data.frames import FileRows, find_columns, read_frames
@@ -93,11 +93,11 @@ def output_layout(
 
 
 def _marks_by_column(file: DataFile) -> dict[Any, dict[str, str]]:
-    """The `sure_marks` of every column, read in constant memory."""
+    """The `decimal_marks` of every column, read in constant memory."""
     marks: dict[Any, dict[str, str]] = {}
     for rows in read_frames(file, FRAME_ROWS):
         for name, column in rows.frame.items():
-            marks[name] = sure_marks(column) | marks.get(name, {})
+            marks[name] = decimal_marks(column) | marks.get(name, {})
     return marks
 
 

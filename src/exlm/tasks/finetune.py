@@ -14,7 +14,8 @@ from exlm.tasks.config import FinetuneConfig, TaskConfig, grid_cells
 from exlm.tasks.encoders.loading import EncoderSource, encoder_hash
 from exlm.tasks.grid import DEFAULT_SEEDS, Grid
 from exlm.tasks.results import GridResults
-from exlm.tasks.rows.datasets import fill_in, resolve
+from exlm.tasks.rows.datasets import fill_in
+from exlm.tasks.rows.task_files import resolve
 from exlm.tasks.task import find_task_kind
 from exlm.train import devices
 

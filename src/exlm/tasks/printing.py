@@ -13,8 +13,8 @@ from exlm.tasks.encoders.saved_task import SavedTask
 from exlm.tasks.labels.metrics import ENTITY_F1, SCALED_ERRORS, in_digits
 from exlm.tasks.labels.scores import BOOTSTRAP_LEVEL
 from exlm.tasks.results import GridResults, Statistics
-from exlm.tasks.rows.datasets import data_name
 from exlm.tasks.rows.table import first_reported_row
+from exlm.tasks.rows.task_files import data_name
 from exlm.tasks.task import Task
 
 # With fewer rows, or fewer rows of one of two classes, the bootstrap interval is often too narrow.

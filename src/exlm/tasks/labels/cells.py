@@ -23,7 +23,7 @@ import pandas as pd
 
 from exlm.data.columns import listed
 from exlm.data.conll import TAG
-from exlm.data.decimals import MAY_BE_THOUSANDS, MINUS_SIGN, sure_marks
+from exlm.data.decimals import MAY_BE_THOUSANDS, MINUS_SIGN, decimal_marks
 from exlm.errors import InputError, note
 
 # What labels 0 and 1 are usually called, in any case
@@ -63,8 +63,8 @@ def read_numbers(cells: pd.Series) -> pd.Series:
     """The cells of a column as numbers, NaN for all others.
 
     A comma is a decimal comma if some cell of the file surely has one, and none surely has a point
-    (`sure_marks`); else its cell is no number. A percent sign is left out if every cell has one.
-    `doubtful_points` tells where a point could stand between thousands.
+    (`decimal_marks`); else its cell is no number. A percent sign is left out if every cell has one.
+    `find_possible_thousands` tells where a point could stand between thousands.
 
     | cells of a column       | numbers          |
     | ----------------------- | ---------------- |
@@ -87,7 +87,7 @@ def read_numbers(cells: pd.Series) -> pd.Series:
 
 def _with_decimal_point(texts: pd.Series) -> pd.Series:
     """The numbers of a file with points in place of its decimal commas."""
-    if set(sure_marks(texts)) != {","}:
+    if set(decimal_marks(texts)) != {","}:
         return texts
     return texts.mask(texts.str.contains(".", regex=False)).str.replace(",", ".")
 
@@ -203,7 +203,7 @@ def _unread_number(texts: pd.Series, row: Any) -> str:
     if texts.index.nlevels > 1:
         part, _ = row
         texts_of_file = texts.loc[part]
-    marks = sure_marks(texts_of_file)
+    marks = decimal_marks(texts_of_file)
     if len(marks) == 2:
         return (
             f"{row_name(row)}: {cell!r} stands in a column that has decimal commas, as in "

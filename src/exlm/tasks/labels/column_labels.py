@@ -20,7 +20,7 @@ from exlm.tasks.labels.cells import (
     row_name,
     zeros_and_ones,
 )
-from exlm.tasks.labels.label_types import LABEL_TYPES, CellReadings
+from exlm.tasks.labels.label_types import LABEL_TYPES, CellReadings, LabelType
 
 # No label, in any case
 MISSING = ("", *(text.lower() for text in MISSING_TEXTS), "n.d.")
@@ -76,11 +76,16 @@ def label_cells(frame: pd.DataFrame, columns: list[str], text_problems: list[str
 class Labels(NamedTuple):
     """The labels of a table, their task type, and what they are called."""
 
-    values: np.ndarray  # [rows, labels], NaN where missing
+    columns: list[str]
+    values: np.ndarray  # [rows, labels] float64, or of units [rows, units]; NaN where missing
     task_type: str
-    class_names: list[str] | None  # by index, if the values are indices of classes
-    binary_names: list[str] | None  # what 0 and 1 are called, if they have names
+    class_names: list[str] | None = None  # by index, if the values are indices of classes
+    binary_names: list[str] | None = None  # what 0 and 1 are called, if they have names
     unknown_rows: int = 0  # how many have a cell that is no label of the task
+
+    @property
+    def type(self) -> LabelType:
+        return LABEL_TYPES[self.task_type]
 
 
 def read_labels(
@@ -90,7 +95,7 @@ def read_labels(
     names: Sequence[str] | None,
     positive: str | None = None,
     skip_unknown: bool = False,
-    is_doubtful: pd.DataFrame | None = None,
+    may_be_thousands: pd.DataFrame | None = None,
 ) -> Labels:
     """The labels of a task, whose type is inferred where absent.
 
@@ -100,11 +105,11 @@ def read_labels(
         positive: the name of label 1, if it is not one of POSITIVE.
         skip_unknown: a cell that is no label of the task counts as missing, and a note says so;
             else it is an InputError.
-        is_doubtful: [rows, labels] which cells are no numbers, though they look so."""
+        may_be_thousands: [rows, labels] which cells are no numbers, though they look so."""
     check_single_labels(cells, path)
     numbers = cells.apply(read_numbers)
-    if is_doubtful is not None:
-        numbers = numbers.mask(is_doubtful)
+    if may_be_thousands is not None:
+        numbers = numbers.mask(may_be_thousands)
     binary_names = None
     if task_type is None or not LABEL_TYPES[task_type].has_classes:
         if not skip_unknown:
@@ -129,7 +134,7 @@ def read_labels(
     what = f"{task_type} label ({allowed})"
     unknown_rows = _count_unknown(cells, is_unknown, what, path, skip_unknown)
     values = labels.to_numpy(dtype=float)
-    return Labels(values, task_type, class_names, binary_names, unknown_rows)
+    return Labels(list(cells.columns), values, task_type, class_names, binary_names, unknown_rows)
 
 
 def _count_unknown(

@@ -19,7 +19,7 @@ from exlm.tasks.encoders.saved_task import SavedTask, read_text_settings
 from exlm.tasks.encoders.training import ShuffledBatches, Supervision, train_with_seed
 from exlm.tasks.labels.label_types import LABEL_TYPES, LabelType
 from exlm.tasks.results import SeedResult
-from exlm.tasks.rows.datasets import load_labelled
+from exlm.tasks.rows.labelled_table import read_labelled_table
 from exlm.tasks.rows.reading import TableTokens, TextReader, note_spelling
 from exlm.tasks.rows.splits import RowSplit
 from exlm.tasks.tables.certainty import errors_to_keep, fit_temperature
@@ -34,7 +34,7 @@ from exlm.tasks.tables.network_outputs import (
 from exlm.tasks.tables.seed_directory import write_results
 from exlm.tasks.tables.table_config import infer_settings
 from exlm.tasks.tables.table_task import TableTask, deviations, make_table_task
-from exlm.tasks.tables.unit_table import load_unit_table
+from exlm.tasks.tables.unit_table import read_unit_table
 
 DEFAULT_LENGTH = 512
 # The largest mean of labels, in their standard deviations, that a float32 output can include
@@ -45,9 +45,9 @@ def read_table_task(encoder: EncoderSource, config: TaskConfig) -> TableTask:
     tokenizer = encoder.tokenizer
     max_length = encoder.limit_length(config.max_length or DEFAULT_LENGTH)
     if config.task_type and LABEL_TYPES[config.task_type].of_units:
-        table = load_unit_table(config, max_length)
+        table = read_unit_table(config, max_length)
     else:
-        table = load_labelled(config)
+        table = read_labelled_table(config)
     table_config = infer_settings(config, table, read_text_settings(load_config(encoder.name)))
     molecules = table_config.molecules
     standardize = table_config.standardize
@@ -81,8 +81,8 @@ class TableFinetuning:
         split = task.split_of(seed)
         train = split["train"]
         saved_task = replace(task.task_to_save(train), max_length=self.max_length)
-        if task.table.label_type.is_number:
-            labels = task.table.labels[train]
+        if task.table.labels.type.is_number:
+            labels = task.table.labels.values[train]
             mean = np.nanmean(labels, 0).tolist()
             saved_task = replace(saved_task, mean=mean, std=deviations(labels))
         data = SeedData(task, split, saved_task, self.tokens, self.encoder.tokenizer)
@@ -119,7 +119,7 @@ class SeedData:
         """A batch of rows, with their targets as `labels`."""
         examples = [self.tokens.examples[row] for row in rows]
         batch = pad(examples, self.tokenizer, padding_side(self.tokens))
-        labels = self.task.table.labels[rows]
+        labels = self.task.table.labels.values[rows]
         if self.tokens.unit_starts is None:
             return batch | {"labels": make_targets(self.saved_task, labels)}
         unit_starts = self.tokens.unit_starts[rows]
@@ -129,7 +129,7 @@ class SeedData:
     def score_valid(self, network: PreTrainedModel) -> dict[str, float]:
         valid = self.split["valid"]
         predictions = make_predictions(self.saved_task, self._outputs(network, valid))
-        labels = self.task.table.labels
+        labels = self.task.table.labels.values
         return LabelledPredictions(self.saved_task, labels, predictions).score(valid)
 
     def finish(self, network: PreTrainedModel, run_dir: Path) -> SeedResult:
@@ -137,7 +137,7 @@ class SeedData:
         is_predicted = self.task.table.usable & self.task.rows_to_predict(self.split)
         outputs = self._outputs(network, np.flatnonzero(is_predicted))
         valid = self.split["valid"]
-        valid_labels = self.task.table.labels[valid]
+        valid_labels = self.task.table.labels.values[valid]
         finished_task = finish_task(self.saved_task, network, outputs[valid], valid_labels)
         network.config.task = finished_task.to_json()
         predictions = make_predictions(self.saved_task, outputs)

@@ -18,17 +18,18 @@ from exlm.data.columns import (
 from exlm.errors import InputError
 from exlm.tasks.config import TaskConfig
 from exlm.tasks.labels.cells import check_no_list_as_text, row_name
-from exlm.tasks.labels.column_labels import MOST_CLASSES
-from exlm.tasks.rows.datasets import read_files
-from exlm.tasks.rows.table import TextTable, join_files, unlabelled_table
+from exlm.tasks.labels.column_labels import MOST_CLASSES, Labels
+from exlm.tasks.rows.labelled_table import join_files
+from exlm.tasks.rows.table import TextTable, unlabelled_table
+from exlm.tasks.rows.task_files import read_parts
 from exlm.tasks.rows.texts import first_of_each
 from exlm.tasks.rows.units import NO_LABEL, RESIDUE, WORD, read_unit_labels, split_units
 
 
-def load_unit_table(config: TaskConfig, max_length: int) -> TextTable:
+def read_unit_table(config: TaskConfig, max_length: int) -> TextTable:
     """The table with the class of every unit. Classes are all labels in the cells. A text has at
     most `max_length` units, since a model reads no more tokens."""
-    files = read_files(config)
+    files = read_parts(config)
     rows, text_column, _ = join_files(files, config)
     table = unlabelled_table(rows, config.dataset, text_column)
     label_column, *others = _label_columns(table.frame, config)
@@ -45,7 +46,7 @@ def load_unit_table(config: TaskConfig, max_length: int) -> TextTable:
     unit = WORD if has_lists else _unit_of(table.texts, cells)
     classes = sorted({*chain.from_iterable(split_units(cells, unit))} - {NO_LABEL, ""})
     _check_classes(classes, config)
-    labels, label_problems = read_unit_labels(
+    values, label_problems = read_unit_labels(
         table, label_column, config.mask_column, unit, classes, max_length
     )
     wrong = [row for row, problem in enumerate(label_problems) if problem]
@@ -58,11 +59,8 @@ def load_unit_table(config: TaskConfig, max_length: int) -> TextTable:
         )
     return replace(
         table,
-        labels=labels,
-        label_columns=[label_column],
-        task_type="token_classification",
+        labels=Labels([label_column], values, "token_classification", classes),
         problems=first_of_each(table.problems, label_problems),
-        class_names=classes,
         unit_pattern=unit,
     )
 
