@@ -17,7 +17,7 @@ from exlm.data.chemistry import are_molecules, contradiction, molecule_problem, 
 from exlm.data.columns import match_columns
 from exlm.data.decimals import find_possible_thousands
 from exlm.data.formats import data_files
-from exlm.data.frames import FileRows, read_file, read_whole
+from exlm.data.frames import FileRows, read_file, read_frames
 from exlm.data.spelling import spelling_of
 from exlm.data.tokenization import train_text_tokenizer
 from exlm.data.writing import write_frame
@@ -323,7 +323,8 @@ def test_between_tabs_quotes_are_text_and_bad_rows_are_not_used(tmp_path):
     assert table.labels.task_type == "binary"
     without_header = write(tmp_path / "c.tsv", "a\tb\nc\td\n")
     [file] = data_files([without_header], columns_if_missing=("x", "y"))
-    assert len(read_whole(file).frame) == 2
+    [rows] = read_frames(file)
+    assert len(rows.frame) == 2
 
 
 def test_quotes_that_excel_puts_around_cells_with_commas_are_taken_off(tmp_path):

@@ -38,11 +38,6 @@ class FileRows(NamedTuple):
 def read_file(path: str | Path, header: bool = True, sheet: str | None = None) -> FileRows:
     """All rows of the file of this name, or of standard input, as `read_frames` reads them."""
     [file] = data_files([path], header, sheet)
-    return read_whole(file)
-
-
-def read_whole(file: DataFile) -> FileRows:
-    """All rows of a file, as `read_frames` reads them."""
     [rows] = read_frames(file)
     return rows
 

@@ -12,12 +12,12 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from exlm.data.cell_texts import text_to_write
 from exlm.data.decimals import decimal_marks
 from exlm.data.delimited import AS_PROGRAMS_WRITE, TableLayout, find_layout
 from exlm.data.formats import DataFile, data_files, format_of
 from exlm.data.frames import FileRows, find_columns, read_frames
 from exlm.data.open_files import is_standard_input, path_of, read_errors
-from exlm.data.writing import cell_text
 from exlm.errors import InputError, import_optional, note
 from exlm.storage.files import (
     check_suffix,
@@ -184,5 +184,5 @@ def _common_type(types: Sequence[pa.DataType]) -> pa.DataType:
 def _as_type(column: pa.ChunkedArray, new_type: pa.DataType) -> pa.ChunkedArray:
     """A column as another type; lists and dicts that become strings are JSON."""
     if pa.types.is_nested(column.type) and new_type == pa.string():
-        return pa.chunked_array([[cell_text(cell) for cell in column.to_pylist()]], new_type)
+        return pa.chunked_array([[text_to_write(cell) for cell in column.to_pylist()]], new_type)
     return column.cast(new_type)

@@ -16,11 +16,11 @@ from itertools import permutations
 from numbers import Number
 from pathlib import Path
 from typing import Any
-from unicodedata import normalize
 
 import numpy as np
 import pandas as pd
 
+from exlm.data.cell_texts import class_name
 from exlm.data.columns import listed
 from exlm.data.conll import TAG
 from exlm.data.decimals import MAY_BE_THOUSANDS, MINUS_SIGN, decimal_marks
@@ -29,7 +29,6 @@ from exlm.errors import InputError, note
 # What labels 0 and 1 are usually called, in any case
 NEGATIVE = ("inactive", "negative", "no", "false", "f")
 POSITIVE = ("active", "positive", "yes", "true", "t")
-WHOLE_FLOAT = re.compile(r"-?\d+\.0")
 # A number, perhaps with a decimal comma and a percent sign, but not with a zero in front, as codes
 NUMBER = r"[-+]?(?!0\d)[\d.,]*\d[\d.,]*(e[-+]?\d+)?\s*%?"
 # What begins as a number: 10 uM, >5 mg/mL, 3.2 ± 0.1
@@ -40,13 +39,6 @@ BOUND = re.compile("[<>≤≥]")
 LIST_AS_TEXT = re.compile(r"""\[\s*(["'].*["']|\d+([\s,]+\d+)*)\s*\]""", re.DOTALL)
 # The labels of the words of a text: O O B-PER
 TAGS = re.compile(rf"{TAG}(\s+{TAG})+")
-
-
-def class_name(cell: Any) -> str:
-    """The class that a cell says, with accents in one encoding. 1.0 is 1: a gap in a column turns
-    whole numbers into floats."""
-    text = normalize("NFC", str(cell).strip())
-    return text.removesuffix(".0") if WHOLE_FLOAT.fullmatch(text) else text
 
 
 def class_values(names: Sequence[str | int]) -> list[str | int]:

@@ -7,12 +7,12 @@ from typing import NamedTuple
 import numpy as np
 import pandas as pd
 
-from exlm.data.columns import IDENTIFIER, MISSING_TEXTS, listed
+from exlm.data.cell_texts import MISSING_TEXTS, class_name
+from exlm.data.columns import IDENTIFIER, listed
 from exlm.errors import InputError, note
 from exlm.tasks.labels.cells import (
     check_numbers,
     check_single_labels,
-    class_name,
     find_binary_names,
     is_whole,
     note_binary_names,

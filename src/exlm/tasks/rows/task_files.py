@@ -10,7 +10,7 @@ from typing import Any
 
 from exlm.data.columns import listed
 from exlm.data.formats import data_files
-from exlm.data.frames import FileRows, read_whole
+from exlm.data.frames import FileRows, read_frames
 from exlm.data.open_files import path_of, plain_suffix
 from exlm.errors import InputError
 from exlm.storage.files import sha256
@@ -136,4 +136,7 @@ def read_parts(config: TaskConfig) -> dict[str, FileRows]:
     paths = task_files(config)
     columns_if_missing = GLUE[config.dataset].columns_if_missing if config.dataset in GLUE else ()
     files = data_files(paths.values(), config.header, config.sheet, columns_if_missing)
-    return {part: read_whole(file) for part, file in zip(paths, files, strict=True)}
+    rows_of_parts = {}
+    for part, file in zip(paths, files, strict=True):
+        [rows_of_parts[part]] = read_frames(file)
+    return rows_of_parts

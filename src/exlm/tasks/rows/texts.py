@@ -6,7 +6,7 @@ from typing import Any
 
 import pandas as pd
 
-from exlm.data.columns import clean_text
+from exlm.data.cell_texts import text_to_read
 from exlm.data.frames import FileRows
 from exlm.tasks.labels.cells import check_no_list_as_text
 
@@ -30,7 +30,7 @@ def read_texts(
     for column in columns:
         check_no_list_as_text(column, path)
         problems = first_of_each(problems, map(_problem, column))
-    texts = [list(map(_text, column)) for column in columns]
+    texts = [list(map(text_to_read, column)) for column in columns]
     is_empty = ["" if any(of_row) else "empty text" for of_row in zip(*texts, strict=True)]
     return texts, first_of_each(problems, is_empty)
 
@@ -58,13 +58,6 @@ def _problem(cell: Any) -> str:
                 f"space (U+{ord(space[0]):04X})"
             )
     return f"{cell!r} is not text" if isinstance(cell, dict) else ""
-
-
-def _text(cell: Any) -> str:
-    """The text of a cell, "" if it is missing; words are joined by spaces."""
-    if isinstance(cell, list):
-        return " ".join(map(str, cell))
-    return "" if cell is None else clean_text(str(cell))
 
 
 def first_of_each(messages: Iterable[str], others: Iterable[str]) -> list[str]:
