@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 from exlm.data.columns import check_different, listed
 from exlm.data.delimited import find_layout
 from exlm.data.formats import DataFile, Record, data_files
-from exlm.data.open_files import note_once, path_of, read_errors
+from exlm.data.open_files import explain_read_errors, note_once, path_of
 from exlm.data.records import READERS
 from exlm.errors import InputError
 
@@ -56,7 +56,7 @@ def read_frames(
     after the last frame, if no row may be used."""
     first_problem = ""
     any_usable = False
-    with read_errors(file.name):
+    with explain_read_errors(file.name):
         separators = {}
         if file.format in ("csv", "tsv"):
             separators = {"": find_layout(file).separator}

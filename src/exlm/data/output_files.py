@@ -17,7 +17,7 @@ from exlm.data.decimals import decimal_marks
 from exlm.data.delimited import AS_PROGRAMS_WRITE, TableLayout, find_layout
 from exlm.data.formats import DataFile, data_files, format_of
 from exlm.data.frames import FileRows, find_columns, read_frames
-from exlm.data.open_files import is_standard_input, path_of, read_errors
+from exlm.data.open_files import explain_read_errors, is_standard_input, path_of
 from exlm.errors import InputError, import_optional, note
 from exlm.storage.files import (
     check_suffix,
@@ -73,7 +73,7 @@ def output_layout(
     if target.suffix != ".csv" or format_of(input) not in ("csv", "tsv"):
         return AS_PROGRAMS_WRITE
     [file] = data_files([input], header)
-    with read_errors(input):
+    with explain_read_errors(input):
         layout = find_layout(file)
     if layout.separator != ";":
         return AS_PROGRAMS_WRITE

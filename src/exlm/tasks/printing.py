@@ -10,7 +10,7 @@ import pandas as pd
 
 from exlm.errors import InputError, note
 from exlm.tasks.encoders.saved_task import SavedTask
-from exlm.tasks.labels.metrics import ENTITY_F1, SCALED_ERRORS, in_digits
+from exlm.tasks.labels.metrics import ENTITY_F1, SCALED_ERRORS
 from exlm.tasks.labels.scores import BOOTSTRAP_LEVEL
 from exlm.tasks.results import GridResults, Statistics
 from exlm.tasks.rows.table import first_reported_row
@@ -201,6 +201,14 @@ def print_report(report: dict[str, Any], saved_task: SavedTask) -> None:
             print(f"{title}:")
             table = pd.DataFrame.from_dict(lines, orient="index")
             print(table.to_string(max_rows=20, float_format=in_digits))
+
+
+def in_digits(value: float) -> str:
+    """A count as it is; a score with four decimals, or a small one with three digits."""
+    if isinstance(value, int):
+        return str(value)
+    is_small = 0 < abs(value) < 0.001
+    return f"{value:.3g}" if is_small else f"{value:.4f}"
 
 
 def _in_words(score: dict[str, float]) -> str:

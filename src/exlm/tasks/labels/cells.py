@@ -41,22 +41,12 @@ LIST_AS_TEXT = re.compile(r"""\[\s*(["'].*["']|\d+([\s,]+\d+)*)\s*\]""", re.DOTA
 TAGS = re.compile(rf"{TAG}(\s+{TAG})+")
 
 
-def class_values(names: Sequence[str | int]) -> list[str | int]:
-    """The classes as cells of an output have them: booleans if the names are False and True, else
-    numbers if all are whole numbers, else the names."""
-    if list(names) == ["False", "True"]:
-        return [False, True]
-    if all(re.fullmatch(r"0|-?[1-9]\d{0,17}", str(name)) for name in names):
-        return [int(name) for name in names]
-    return list(names)
-
-
 def read_numbers(cells: pd.Series) -> pd.Series:
     """The cells of a column as numbers, NaN for all others.
 
-    A comma is a decimal comma if some cell of the file surely has one, and none surely has a point
-    (`decimal_marks`); else its cell is no number. A percent sign is left out if every cell has one.
-    `find_possible_thousands` tells where a point could stand between thousands.
+    A comma is a decimal comma if it is the only one of the `decimal_marks` that the cells of the
+    file have; else its cell is no number. A percent sign is left out if every cell has one.
+    `find_possible_thousands` tells where a point may stand between thousands.
 
     | cells of a column       | numbers          |
     | ----------------------- | ---------------- |
@@ -104,8 +94,8 @@ def zeros_and_ones(
     if not labels_by_name.items() <= label_of.items():
         numbers = numbers * np.nan
         label_of = labels_by_name
-    words = cells.apply(lambda column: column.map(class_name).str.lower())
-    return words.apply(lambda column: column.map(label_of)).fillna(numbers)
+    names = cells.apply(lambda column: column.map(class_name).str.lower())
+    return names.apply(lambda column: column.map(label_of)).fillna(numbers)
 
 
 def find_binary_names(
@@ -114,32 +104,19 @@ def find_binary_names(
     """The names of labels 0 and 1: the two values of all columns, of which `positive` is label 1;
     InputError if there are other values. Without `positive`, one of NEGATIVE and one of POSITIVE in
     a single column; None if there are other values."""
-    if positive is not None:
-        return _names_with_positive(_values(cells), positive, path)
-    if len(cells.columns) != 1:
+    if positive is None and len(cells.columns) != 1:
         return None
-    values = _values(cells)
-    if len(values) == 2:
-        for zero, one in permutations(values):
-            if zero in NEGATIVE and one in POSITIVE:
-                return [values[zero], values[one]]
-    return None
-
-
-def _values(cells: pd.DataFrame) -> dict[str, str]:
-    """All values of some columns as they are spelled first, by their small letters."""
-    values = dict[str, str]()
+    values = dict[str, str]()  # as they are spelled first, by their small letters
     for name in cells:
         for value in cells[name].dropna().map(class_name):
             values.setdefault(value.lower(), value)
-    return values
-
-
-def _names_with_positive(values: dict[str, str], positive: str, path: str | Path) -> list[str]:
-    """The names of labels 0 and 1, if `positive` is one of two values; else InputError."""
-    zeros = [name for small_letters, name in values.items() if small_letters != positive.lower()]
-    if len(values) == 2 and len(zeros) == 1:
-        return [*zeros, values[positive.lower()]]
+    for zero, one in permutations(values) if len(values) == 2 else ():
+        is_usual = zero in NEGATIVE and one in POSITIVE
+        is_wanted = positive is not None and one == positive.lower()
+        if is_wanted or (positive is None and is_usual):
+            return [values[zero], values[one]]
+    if positive is None:
+        return None
     raise InputError(
         f"{path}: positive is {positive!r}; it must be one of two classes, the same in "
         f"every label column, and the values there are {listed(values.values())}"
@@ -172,7 +149,7 @@ def check_no_list_as_text(cells: pd.Series, path: str | Path) -> None:
 
 def check_numbers(cells: pd.DataFrame, numbers: pd.DataFrame, path: str | Path) -> None:
     """Prints how `read_numbers` read a column with commas or percent signs. InputError if all cells
-    of a column begin as numbers and one is no number: as words they would be classes."""
+    of a column begin as numbers and one is no number: else they would all be classes."""
     for name, column in cells.items():
         texts = column.dropna().astype(str).str.strip()
         if not texts.str.fullmatch(BEGINS_AS_NUMBER).all():

@@ -24,9 +24,9 @@ from exlm.tasks.labels.label_types import LABEL_TYPES, CellReadings, LabelType
 
 # No label, in any case
 MISSING = ("", *(text.lower() for text in MISSING_TEXTS), "n.d.")
-# What is no label in a column that has numbers, and may be a class in a column of words
+# What is no label in a column that has numbers, and may be a class in a column without
 NOT_DETERMINED = ("nd", "nt", "n.t.", "?")
-# Columns with more different words, or whole numbers, are not taken for classes
+# Columns with more different names, or whole numbers, are not taken for classes
 MOST_CLASSES = 50
 MOST_INTEGER_CLASSES = 10
 FEW_ROWS = 20  # fewer may have a class each
@@ -53,7 +53,7 @@ def infer_label_columns(
 
 
 def _is_identifier(cells: pd.Series, numbers: pd.Series) -> bool:
-    """Whether a column numbers or names the rows: by its own name, or because all its words or
+    """Whether a column numbers or names the rows: by its own name, or because all its names or
     whole numbers differ."""
     if IDENTIFIER.fullmatch(str(cells.name)):
         return True
@@ -105,7 +105,8 @@ def read_labels(
         positive: the name of label 1, if it is not one of POSITIVE.
         skip_unknown: a cell that is no label of the task counts as missing, and a note says so;
             else it is an InputError.
-        may_be_thousands: [rows, labels] which cells are no numbers, though they look so."""
+        may_be_thousands: [rows, labels] which cells have a point that may stand between thousands:
+            they are no numbers, though they look so."""
     check_single_labels(cells, path)
     numbers = cells.apply(read_numbers)
     if may_be_thousands is not None:
@@ -160,9 +161,9 @@ def _count_unknown(
 
 
 def _infer_task_type(readings: CellReadings) -> str:
-    """One column of 0 and 1 is binary, several are multilabel; 2 to 50 distinct words or 2 to 10
+    """One column of 0 and 1 is binary, several are multilabel; 2 to 50 distinct names or 2 to 10
     distinct whole numbers in one column are multiclass; all else is regression. InputError for
-    words that most rows have alone."""
+    names that most rows have alone."""
     cells = readings.cells
     if _is_binary(cells, readings.bits):
         return "binary" if len(cells.columns) == 1 else "multilabel"
@@ -171,13 +172,13 @@ def _infer_task_type(readings: CellReadings) -> str:
     classes = cells.iloc[:, 0].dropna().map(class_name)
     distinct_count = classes.nunique()
     # One misspelt number must not turn a regression column into classes.
-    are_words = readings.numbers.isna().all(axis=None)
+    are_names = readings.numbers.isna().all(axis=None)
     most_classes = 0
-    if are_words:
+    if are_names:
         most_classes = MOST_CLASSES
     elif is_whole(cells, readings.numbers):
         most_classes = MOST_INTEGER_CLASSES
-    if are_words and FEW_ROWS <= len(classes) < 2 * distinct_count:
+    if are_names and FEW_ROWS <= len(classes) < 2 * distinct_count:
         raise InputError(
             f"column {cells.columns[0]!r} has {distinct_count} different words in "
             f"{len(classes)} rows, such as {classes.iloc[0]!r}: they are no numbers and hardly "

@@ -35,24 +35,21 @@ def read_labelled_table(config: TaskConfig) -> TextTable:
     class_names = None
     if config.dataset in GLUE:
         config, class_names = _glue_config(config, files)
-    return labelled_table(files, config, class_names, split_columns(config.split))
+    return labelled_table(files, config, class_names)
 
 
 def labelled_table(
-    files: dict[str, FileRows],
-    config: TaskConfig,
-    class_names: Sequence[str] | None = None,
-    not_labels: Sequence[str] = (),
+    files: dict[str, FileRows], config: TaskConfig, class_names: Sequence[str] | None = None
 ) -> TextTable:
-    """The texts and labels of the files of a config, by part. Columns and the task type are
-    inferred where they are None (`column_labels.py`); the columns `not_labels` are no labels.
-    InputError if columns cannot be used, a value is no label of the task, or no row can be used."""
+    """The texts and labels of the files of a config, by part. `class_names` are those of all
+    classes by index, if they are known. InputError if columns cannot be used, a value is no label
+    of the task, or no row can be used."""
     path = config.dataset
     rows, text_column, pair_column = join_files(files, config)
     table = unlabelled_table(rows, path, text_column, pair_column)
     if config.text_column is None:
         _check_texts(table, path)
-    label_columns = _label_columns(files, config, table, not_labels)
+    label_columns = _label_columns(files, config, table)
     cells = label_cells(rows.frame, label_columns, table.problems)
     labels = read_labels(
         cells,
@@ -82,9 +79,7 @@ def labelled_table(
     return replace(table, labels=labels, problems=problems, inferred=inferred)
 
 
-def _label_columns(
-    files: dict[str, FileRows], config: TaskConfig, table: TextTable, not_labels: Sequence[str]
-) -> list[str]:
+def _label_columns(files: dict[str, FileRows], config: TaskConfig, table: TextTable) -> list[str]:
     """The columns of the labels, as named, or as inferred from the columns of train. InputError if
     a file lacks one."""
     train_columns = files["train"].frame.columns
@@ -102,7 +97,8 @@ def _label_columns(
                 f"{config.dataset}: column {name!r} is both text and label; choose another"
             )
     if not names:
-        others = table.frame[train_columns].drop(columns=[*texts, *not_labels], errors="ignore")
+        not_labels = [*texts, *split_columns(config.split)]
+        others = table.frame[train_columns].drop(columns=not_labels, errors="ignore")
         names = infer_label_columns(others, table.problems, config.dataset)
     for part, file in files.items():
         if not set(names) <= set(file.frame):
