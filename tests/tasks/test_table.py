@@ -18,7 +18,7 @@ from exlm.data.columns import match_columns
 from exlm.data.decimals import find_possible_thousands
 from exlm.data.formats import data_files
 from exlm.data.frames import FileRows, read_file, read_frames
-from exlm.data.spelling import spelling_of
+from exlm.data.spelling import Spelling
 from exlm.data.tokenization import train_text_tokenizer
 from exlm.data.writing import write_frame
 from exlm.errors import InputError
@@ -952,9 +952,9 @@ def test_a_title_above_the_header_is_no_header(tmp_path):
 def test_texts_that_a_tokenizer_reads_alike_are_the_same_text():
     """Such as those that differ in case, for a tokenizer of small letters."""
     lines = ["Great movie, really", "great movie, really"] * 5
-    uncased = spelling_of(train_text_tokenizer("wordpiece", lines, 300)).as_compared
+    uncased = Spelling(tokenizer=train_text_tokenizer("wordpiece", lines, 300)).as_compared
     assert uncased(lines[0]) == uncased(lines[1])
-    cased = spelling_of(train_text_tokenizer("bpe", lines, 300)).as_compared
+    cased = Spelling(tokenizer=train_text_tokenizer("bpe", lines, 300)).as_compared
     assert cased(lines[0]) != cased(lines[1]) and cased("e\u0301") == cased("\u00e9")
 
 

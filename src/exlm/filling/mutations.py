@@ -3,8 +3,7 @@
 import re
 from collections.abc import Iterator
 
-from exlm.data.cell_texts import text_to_write
-from exlm.data.columns import MISSING_TEXTS
+from exlm.data.cell_texts import MISSING_TEXTS, text_to_write
 from exlm.errors import InputError
 
 WILD_TYPE = ("WT", "_WT", "WILD TYPE", "WILD-TYPE", "WILDTYPE", "P.=", "=")  # as tables write it

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from exlm.data.open_files import plain_stem
-from exlm.data.spelling import Spelling, spelling_of
+from exlm.data.spelling import Spelling
 from exlm.errors import InputError
 from exlm.tasks.baselines import BASELINES
 from exlm.tasks.baselines.fit_inputs import check_texts, protein_letters
@@ -125,7 +125,7 @@ def read_baseline_task(name: str, config: TaskConfig) -> TableTask:
         check_texts(table, molecules, letters, config.on_invalid),
         learn=BaselineFitting(name).train_seed,
         rows_to_split=table.usable,
-        spelling=spelling_of(letters, molecules, table_config.standardize).as_compared,
+        spelling=Spelling(molecules, table_config.standardize, letters).as_compared,
     )
 
 

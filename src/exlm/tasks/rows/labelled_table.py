@@ -107,30 +107,31 @@ def _label_columns(files: dict[str, FileRows], config: TaskConfig, table: TextTa
 
 
 def join_files(files: dict[str, FileRows], config: TaskConfig) -> tuple[FileRows, str, str | None]:
-    """The rows of the only file, or of all files by (part, row), and their columns of texts and of
-    second texts. These are found in each file by itself, also where it lacks the text column that
-    the config names, and called as in train. Columns that a file lacks are filled with ""."""
-    text_columns = _text_columns(files["train"].frame, config, config.dataset)
+    """The rows of the only file, or of all files by (part, row), and the names of their columns of
+    texts and of second texts. Each file may call these columns in its own way; here they are called
+    as in train. Columns that a file lacks are filled with ""."""
+    text_column, pair_column = _text_columns(files["train"].frame, config, config.dataset)
     if len(files) == 1:
-        return files["train"], *text_columns
+        return files["train"], text_column, pair_column
     frames = {}
     problems = dict[tuple[str, int], str]()
     separators = {part: mark for part, file in files.items() for mark in file.separators.values()}
     for part, file in files.items():
         name = _file_name(config, part)
-        has_other_name = config.pair_column is None and config.text_column not in file.frame
-        to_find = replace(config, text_column=None) if has_other_name else config
-        columns = _text_columns(file.frame, to_find, name)
-        if (columns[1] is None) != (text_columns[1] is None):
+        config_of_file = config
+        if config.pair_column is None and config.text_column not in file.frame:
+            config_of_file = replace(config, text_column=None)
+        text_here, pair_here = _text_columns(file.frame, config_of_file, name)
+        if (pair_here is None) != (pair_column is None):
             raise _difference(files, config, part, "in whether a row has two texts")
-        frames[part] = file.frame.rename(columns=dict(zip(columns, text_columns, strict=True)))
+        frames[part] = file.frame.rename(columns={text_here: text_column, pair_here: pair_column})
         check_different(list(frames[part].columns), name)
         problems |= {(part, row): problem for row, problem in file.problems.items()}
     all_columns = list(dict.fromkeys(chain(*(frame.columns for frame in frames.values()))))
     frames = {
         part: frame.reindex(columns=all_columns, fill_value="") for part, frame in frames.items()
     }
-    return FileRows(pd.concat(frames), problems, separators), *text_columns
+    return FileRows(pd.concat(frames), problems, separators), text_column, pair_column
 
 
 def _check_texts(table: TextTable, path: str) -> None:
@@ -145,6 +146,7 @@ def _check_texts(table: TextTable, path: str) -> None:
 
 
 def _file_name(config: TaskConfig, part: str) -> str:
+    """What messages call the file of a part."""
     names = {"train": config.dataset, "valid": config.valid, "test": config.test}
     return names.get(part) or f"{config.dataset}, {part} part"
 
@@ -152,6 +154,7 @@ def _file_name(config: TaskConfig, part: str) -> str:
 def _difference(
     files: dict[str, FileRows], config: TaskConfig, part: str, subject: str
 ) -> InputError:
+    """The error for the file of a part that differs from train in the `subject`."""
     return InputError(
         f"{config.dataset} has the columns {listed(files['train'].frame)}, and "
         f"{_file_name(config, part)} has {listed(files[part].frame)}; they differ {subject}, so "

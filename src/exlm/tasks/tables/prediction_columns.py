@@ -61,8 +61,8 @@ def _most_probable_classes(saved_task: SavedTask, predictions: np.ndarray) -> np
 def _class_values(saved_task: SavedTask) -> list[str | int]:
     """The classes as cells have them: booleans if their names are False and True, else numbers if
     all are whole numbers, else their names."""
-    names = saved_task.label_names or [0, 1]
-    if list(names) == ["False", "True"]:
+    names = saved_task.label_names or ["0", "1"]
+    if names == ["False", "True"]:
         return [False, True]
     if all(re.fullmatch(r"0|-?[1-9]\d{0,17}", str(name)) for name in names):
         return [int(name) for name in names]

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 from transformers import PreTrainedModel, PreTrainedTokenizerFast
 
-from exlm.data.spelling import spelling_of
+from exlm.data.spelling import Spelling
 from exlm.errors import note
 from exlm.ops.loss import LossSum
 from exlm.tasks.config import FinetuneConfig, TaskConfig
@@ -60,7 +60,7 @@ def read_table_task(encoder: EncoderSource, config: TaskConfig) -> TableTask:
         checked_table,
         learn=TableFinetuning(encoder, max_length, tokens).train_seed,
         rows_to_split=table.usable,
-        spelling=spelling_of(tokenizer, molecules, standardize).as_compared,
+        spelling=Spelling(molecules, standardize, tokenizer).as_compared,
         earlier_run=encoder.earlier_run,
     )
 
