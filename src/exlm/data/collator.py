@@ -53,8 +53,8 @@ class ExLMDataCollator(TrainerCallback):
             )
         texts = [self._without_ends(row["input_ids"]) for row in rows]
         token_counts = np.array([len(text) for text in texts])
-        shape = (len(texts), token_counts.max(initial=0))
-        token_ids = np.full(shape, self.tokenizer.pad_token_id, dtype=np.int64)
+        pad = self.tokenizer.pad_token_id
+        token_ids = np.full((len(texts), token_counts.max(initial=0)), pad, dtype=np.int64)
         for row, text in enumerate(texts):
             token_ids[row, : len(text)] = text
         index = np.array([row["index"] for row in rows], dtype=np.int64)

@@ -35,6 +35,11 @@ def decimal_marks(cells: Iterable[Any]) -> dict[str, str]:
     return marks
 
 
+def point_may_divide_thousands(cell: Any) -> bool:
+    """Whether a cell alone does not tell if its point stands between thousands, as 1.250."""
+    return isinstance(cell, str) and "." in cell and bool(MAY_BE_THOUSANDS.fullmatch(cell.strip()))
+
+
 def find_possible_thousands(
     cells: pd.DataFrame, frame: pd.DataFrame, separators: Mapping[str, str]
 ) -> pd.DataFrame:
@@ -45,13 +50,7 @@ def find_possible_thousands(
 
     `frame` has all columns of the file, or of the files by (part, row). `separators` are what
     divides their cells, by part, of a single file under ""; absent if nothing does."""
-    may_be_thousands = cells.map(
-        lambda cell: (
-            isinstance(cell, str)
-            and "." in cell
-            and MAY_BE_THOUSANDS.fullmatch(cell.strip()) is not None
-        )
-    )
+    may_be_thousands = cells.map(point_may_divide_thousands)
     if not may_be_thousands.any(axis=None):
         return may_be_thousands
     index = frame.index

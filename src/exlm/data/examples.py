@@ -13,12 +13,7 @@ from typing import Literal, NamedTuple
 import numpy as np
 from tokenizers import Tokenizer
 
-from exlm.data.chemistry import (
-    Standardize,
-    contradiction,
-    is_reduced_mixture,
-    molecule_problem,
-)
+from exlm.data.chemistry import Standardize, contradiction, is_reduced_mixture, molecule_problem
 from exlm.data.corpus import EXAMPLE, SPECIALS
 from exlm.data.inputs import Chunk, InputRow
 from exlm.data.problems import (

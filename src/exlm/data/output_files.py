@@ -146,6 +146,7 @@ def describe_counts(counts: dict[str, int]) -> str:
 
 
 def _join_bytes(pieces: Sequence[Path], whole: Path, rows: int) -> None:
+    """Writes the pieces one after another; those of a .npy file after the header for all rows."""
     with whole.open("wb") as file:
         if whole.suffix == ".npy":
             width = sum(piece.stat().st_size for piece in pieces) // (4 * rows)

@@ -10,7 +10,7 @@ import pandas as pd
 
 from exlm.errors import InputError, note
 from exlm.tasks.encoders.saved_task import SavedTask
-from exlm.tasks.labels.metrics import ENTITY_F1, SCALED_ERRORS
+from exlm.tasks.labels.metrics import ENTITY_F1, NUMBER_METRICS
 from exlm.tasks.labels.scores import BOOTSTRAP_LEVEL
 from exlm.tasks.results import GridResults, Statistics
 from exlm.tasks.rows.table import first_reported_row
@@ -24,6 +24,11 @@ MOST_CLASSES_SHOWN = 12  # in the table of predicted classes
 # what is usually told beside the metric that chose the epoch, if the task has it
 USUAL_METRICS = ["rmse", "mae", "r2", "spearman", "roc_auc", "average_precision", ENTITY_F1]
 USUAL_METRICS += ["accuracy", "f1", "macro_f1", "matthews", "em"]
+_ERRORS = " and ".join(name for name, metric in NUMBER_METRICS.items() if metric.is_error)
+SCALED_ERRORS = (
+    f"{_ERRORS} are means over the labels, "
+    "each in units of its standard deviation in the training rows"
+)
 
 
 def print_task(task: Task) -> None:

@@ -23,7 +23,7 @@ import pandas as pd
 from exlm.data.cell_texts import class_name
 from exlm.data.columns import listed
 from exlm.data.conll import TAG
-from exlm.data.decimals import MAY_BE_THOUSANDS, MINUS_SIGN, decimal_marks
+from exlm.data.decimals import MINUS_SIGN, decimal_marks, point_may_divide_thousands
 from exlm.errors import InputError, note
 
 # What labels 0 and 1 are usually called, in any case
@@ -178,7 +178,7 @@ def _unread_number(texts: pd.Series, row: Any) -> str:
             f"{row_name(row)}: {cell!r} stands in a column that has decimal commas, as in "
             f"{marks[',']!r}, and decimal points, as in {marks['.']!r}; write one mark everywhere"
         )
-    if "." in cell and MAY_BE_THOUSANDS.fullmatch(cell):
+    if point_may_divide_thousands(cell):
         whole_number = cell.replace(".", "")
         decimal_mark = next(iter(marks), ".")
         decimal_number = f"{cell}0".replace(".", decimal_mark)

@@ -71,11 +71,6 @@ OTHER_METRICS = {
     "best_f1": Metric(),
     "best_em": Metric(),
 }
-_ERRORS = " and ".join(name for name, metric in NUMBER_METRICS.items() if metric.is_error)
-SCALED_ERRORS = (
-    f"{_ERRORS} are means over the labels, "
-    "each in units of its standard deviation in the training rows"
-)
 
 
 def summarise(runs: Sequence[dict[str, float]]) -> dict[str, dict[str, float]]:

@@ -17,16 +17,15 @@ def read_texts(
     """The texts [rows] of the text column and, if there is one, of the pair column, "" where
     missing; and [rows] why a row cannot be used, "" if it can. If both are one column, it has lists
     of two texts; other lists are words. InputError for lists that were written as text."""
-    cells = rows.frame[text_column]
     problems = rows.problems_of_rows
-    columns = [cells]
     if pair_column == text_column:
+        cells = rows.frame[text_column]
         no_pairs = ["" if _is_pair(cell) else f"{cell!r} is no list of two texts" for cell in cells]
         problems = first_of_each(problems, no_pairs)
         pairs = [cell if _is_pair(cell) else ["", ""] for cell in cells]
         columns = [pd.Series(texts) for texts in zip(*pairs, strict=True)]
-    elif pair_column is not None:
-        columns.append(rows.frame[pair_column])
+    else:
+        columns = [rows.frame[name] for name in (text_column, pair_column) if name is not None]
     for column in columns:
         check_no_list_as_text(column, path)
         problems = first_of_each(problems, map(_problem, column))

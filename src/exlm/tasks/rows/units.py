@@ -36,13 +36,13 @@ def read_unit_labels(
     longest = max(map(len, texts))
     indices = np.full((len(texts), min(longest, most_units)), np.nan)
     problems = []
-    for row, (text, labels, mask) in enumerate(zip(texts, labels_of_rows, masks, strict=True)):
+    for row, (units, labels, mask) in enumerate(zip(texts, labels_of_rows, masks, strict=True)):
         unknown_labels = set(labels) - {*class_names, NO_LABEL}
         unknown_marks = set(mask) - {"0", "1"}
         problem = ""
-        if not len(text) == len(labels) == len(mask):
+        if not len(units) == len(labels) == len(mask):
             of_mask = f" and a mask of {len(mask)}" if mask_column else ""
-            problem = f"{len(text)} residues or words, but {len(labels)} labels{of_mask}"
+            problem = f"{len(units)} residues or words, but {len(labels)} labels{of_mask}"
         elif "" in labels:
             problem = f"label {labels.index('') + 1} of {len(labels)} is missing"
         elif unknown_labels:
