@@ -1,5 +1,5 @@
-"""What the cells of labels say: a class, perhaps a number, and perhaps 0 or 1. The task type (see
-`label_types.py`) decides which of these counts.
+"""What the cells of label columns say: a class, perhaps a number, and perhaps 0 or 1. The task type
+(see `label_types.py`) decides which of these counts.
 
 | cell       | class    | number | 0 or 1 |
 | ---------- | -------- | ------ | ------ |
@@ -110,7 +110,8 @@ def find_binary_names(
     for name in cells:
         for value in cells[name].dropna().map(class_name):
             values.setdefault(value.lower(), value)
-    for zero, one in permutations(values) if len(values) == 2 else ():
+    pairs = permutations(values) if len(values) == 2 else ()
+    for zero, one in pairs:
         is_usual = zero in NEGATIVE and one in POSITIVE
         is_wanted = positive is not None and one == positive.lower()
         if is_wanted or (positive is None and is_usual):

@@ -60,7 +60,7 @@ def resolve(config: TaskConfig) -> tuple[TaskConfig, dict[str, Any]]:
 def task_files(config: TaskConfig) -> dict[str, str | Path]:
     """The file of every part of a config that `resolve` completed."""
     if config.dataset in GLUE:
-        return {**glue_files(config.dataset, config.data_dir)}
+        return dict(glue_files(config.dataset, config.data_dir))
     if config.dataset == SQUAD:
         folder = data_folder(SQUAD, config.data_dir, "text/squad2")
         return {part: find_file(folder, FILES[part]) for part in SQUAD_SIZES}

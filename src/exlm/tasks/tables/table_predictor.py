@@ -11,7 +11,13 @@ from rdkit.DataStructs import ExplicitBitVect
 
 from exlm.data.columns import check_columns, listed, match_columns
 from exlm.data.drawing import drawing_module
-from exlm.data.frames import FORMATS_WITHOUT_HEADER, FileRows, find_columns, read_file, read_frames
+from exlm.data.frames import (
+    FORMATS_WITHOUT_HEADER,
+    FileRows,
+    find_columns,
+    read_file,
+    read_frames,
+)
 from exlm.data.output_files import FRAME_ROWS, output_path
 from exlm.data.spelling import Spelling
 from exlm.errors import InputError, note
