@@ -18,7 +18,7 @@ import torch
 
 from cost import FLOAT32, Objective, Shape, fits
 from exlm import ExLMConfig, ExLMForMaskedLM
-from exlm.data.batching import share_bounds
+from exlm.data.masking import share_bounds
 from exlm.ops.emission import CHUNK
 from exlm.pretrain.settings import ArchitectureConfig, DataConfig
 

@@ -1,7 +1,8 @@
 """Tables for tests, from the settings that they are about."""
 
 from exlm.tasks.config import TaskConfig
-from exlm.tasks.rows.table import labelled_table, unlabelled_table
+from exlm.tasks.rows.labelled_table import labelled_table
+from exlm.tasks.rows.table import unlabelled_table
 
 
 def make_table(

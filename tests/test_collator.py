@@ -11,8 +11,8 @@ from torch.utils.data import DataLoader
 from transformers import AutoModelForMaskedLM, Trainer, TrainingArguments
 
 from exlm import ExLMDataCollator, ExLMForMaskedLM, InputError
-from exlm.data.batching import mask_tokens
 from exlm.data.corpus import Corpus
+from exlm.data.masking import mask_tokens
 from exlm.pretrain.settings import ArchitectureConfig
 from exlm.storage.tokenizers import load_tokenizer
 

@@ -43,7 +43,7 @@ from torch import Tensor
 
 from exlm import ExLMForMaskedLM
 from exlm.data import batching
-from exlm.data.batching import mask_tokens
+from exlm.data.masking import mask_tokens
 from exlm.errors import InputError
 from exlm.paper.measurements import measure_entropy
 from exlm.pretrain.held_out import (

@@ -33,10 +33,12 @@ from exlm.tasks.config import TaskConfig
 from exlm.tasks.encoders.inference import batch_outputs
 from exlm.tasks.labels.metrics import BINARY_METRICS, NUMBER_METRICS
 from exlm.tasks.labels.scores import goodness
-from exlm.tasks.rows.datasets import GLUE, load_labelled, resolve
+from exlm.tasks.rows.datasets import GLUE
+from exlm.tasks.rows.labelled_table import read_labelled_table
 from exlm.tasks.rows.reading import TextReader, Tokens
 from exlm.tasks.rows.splits import RowSplit, random_split, split_rows
 from exlm.tasks.rows.table import TextTable
+from exlm.tasks.rows.task_files import resolve
 from exlm.tasks.tables.supervision import DEFAULT_LENGTH
 
 MOLECULES = (
@@ -150,8 +152,8 @@ def lines(
 ) -> Iterator[Any]:
     """What is missing of a set: a record for every model and layer."""
     task, _ = resolve(TaskConfig(name, data_dir=data_dir))
-    table, text = load_labelled(task), task.dataset in GLUE
-    regression = table.task_type == "regression"
+    table, text = read_labelled_table(task), task.dataset in GLUE
+    regression = table.labels.task_type == "regression"
     metric = GLUE[name].metric if text else "rmse" if regression else "roc_auc"
     task = replace(task, split="parts" if text else "random" if regression else "scaffold")
     # models of one corpus have the same tokens and splits
@@ -175,7 +177,7 @@ def lines(
         for count in wanted:
             vectors = embeddings(network, examples, usable, tokenizer, count, pooling)
             features = np.nan_to_num(vectors)
-            scores = probe(features, table.labels, split, metric)
+            scores = probe(features, table.labels.values, split, metric)
             yield {"set": name, "model": path, "layers": count, "pooling": pooling, **scores}
 
 

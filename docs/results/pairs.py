@@ -29,8 +29,8 @@ from torch import Tensor
 from transformers import PreTrainedTokenizerBase
 
 from exlm import ExLMForMaskedLM
-from exlm.data.batching import mask_tokens
 from exlm.data.corpus import Corpus
+from exlm.data.masking import mask_tokens
 from exlm.errors import InputError
 from exlm.model.passes import Passes, nll_in_passes
 from exlm.ops.expansion import IGNORED

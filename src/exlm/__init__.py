@@ -15,7 +15,7 @@ from exlm.storage.shipped import model_path
 
 # Taken away at once: processes that this one starts get all models.
 if os.environ.pop("EXLM_WITHOUT_MODELS", None) is None:
-    from exlm.data.batching import ExLMDataCollator
+    from exlm.data.collator import ExLMDataCollator
     from exlm.errors import InputError
     from exlm.model import (
         ExLMConfig,

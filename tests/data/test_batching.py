@@ -7,7 +7,8 @@ import numpy as np
 import pytest
 
 from exlm import InputError
-from exlm.data.batching import MaskedBatches, longest_first, mask_tokens
+from exlm.data.batching import MaskedBatches, longest_first
+from exlm.data.masking import mask_tokens
 from exlm.randomness import Purpose, random_bits, uniform
 
 BOS, PAD, EOS, MASK = 0, 1, 2, 99

@@ -29,7 +29,7 @@ from exlm.data.writing import with_columns, write_frame
 from exlm.errors import InputError
 from exlm.tasks.config import TaskConfig
 from exlm.tasks.encoders.saved_task import TextSettings
-from exlm.tasks.rows.datasets import read_files
+from exlm.tasks.rows.task_files import read_parts
 from exlm_command import main
 from tests.conftest import read_frame
 from tests.tables import make_table
@@ -486,10 +486,10 @@ def test_a_sheet_is_that_of_the_workbooks_among_several_files(tmp_path):
         pd.DataFrame({"smiles": ["CCO"], "y": [1]}).to_excel(book, sheet_name="IC50", index=False)
     valid = write(tmp_path / "b.csv", "smiles,y\nC,2\n")
     config = TaskConfig(str(tmp_path / "a.xlsx"), valid=str(valid), sheet="IC50")
-    rows = read_files(config)
+    rows = read_parts(config)
     assert [rows[part].frame["smiles"].tolist() for part in rows] == [["CCO"], ["C"]]
     with pytest.raises(InputError, match="b.csv has no sheets"):
-        read_files(TaskConfig(str(valid), sheet="IC50"))
+        read_parts(TaskConfig(str(valid), sheet="IC50"))
 
 
 def test_a_sheet_is_named_and_can_be_chosen(tmp_path, capsys):

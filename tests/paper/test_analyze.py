@@ -21,7 +21,7 @@ from exlm.paper.analyze import DownstreamConfig, Space, Study, analyze
 from exlm.paper.jobs import Job, in_own_process, run_jobs
 from exlm.pretrain.settings import ArchitectureConfig, DataConfig
 from exlm.tasks.config import FinetuneConfig, TaskConfig
-from exlm.tasks.rows.datasets import file_hashes, resolve
+from exlm.tasks.rows.task_files import file_hashes, resolve
 from exlm.train.loop import LoopConfig
 from exlm.train.optim import OptimizerConfig
 from tests.paper.fake_runs import efficiency

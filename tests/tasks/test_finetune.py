@@ -30,7 +30,8 @@ from exlm.tasks.finetune import finetune
 from exlm.tasks.labels.label_types import LABEL_TYPES
 from exlm.tasks.labels.scores import score_predictions
 from exlm.tasks.predict import evaluate, predict
-from exlm.tasks.rows.datasets import fill_in, resolve
+from exlm.tasks.rows.datasets import fill_in
+from exlm.tasks.rows.task_files import resolve
 from tests.tasks.tiny_models import predicted
 
 FAST = FinetuneConfig(epochs=2, batch_size=16, learning_rate=3e-3, patience=0, precision="fp32")

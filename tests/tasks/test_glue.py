@@ -10,7 +10,9 @@ import pytest
 from exlm import InputError
 from exlm.tasks.config import FinetuneConfig, TaskConfig
 from exlm.tasks.finetune import finetune
-from exlm.tasks.rows.datasets import GLUE, departures, load_labelled, resolve
+from exlm.tasks.rows.datasets import GLUE, departures
+from exlm.tasks.rows.labelled_table import read_labelled_table
+from exlm.tasks.rows.task_files import resolve
 from tests.tasks.tiny_models import save_family
 
 QUOTE = 'They said "no'  # a quote that never ends: in a CSV it would swallow the lines behind it
@@ -161,7 +163,7 @@ def write(root, name: str, layout: str):
 
 
 def load(root, name: str):
-    return load_labelled(TaskConfig(name, data_dir=str(root)))
+    return read_labelled_table(TaskConfig(name, data_dir=str(root)))
 
 
 @pytest.mark.parametrize("layout", ["tsv", "csv", "hub"])
@@ -175,15 +177,17 @@ def test_every_layout_gives_the_same_rows(tmp_path, name, layout):
     assert table.pairs == (None if name in ("sst-2", "cola") else SECOND * len(parts))
     truth = {"mnli": [0, 1, 2] * 2, "qnli": [0, 1] * 3, "rte": [0, 1] * 3}
     truth["sts-b"] = [float(score) for score in SCORES]
-    assert table.labels[:, 0].tolist() == pytest.approx(truth.get(name, [1, 0] * 3) * len(parts))
-    assert table.task_type == GLUE[name].task_type
+    assert table.labels.values[:, 0].tolist() == pytest.approx(
+        truth.get(name, [1, 0] * 3) * len(parts)
+    )
+    assert table.labels.task_type == GLUE[name].task_type
 
 
 def test_names_are_known_in_any_spelling(tmp_path):
     write(tmp_path, "sst-2", "tsv")
     for name in ("SST-2", "sst2"):
         task = TaskConfig(name, data_dir=str(tmp_path))
-        assert load_labelled(resolve(task)[0]).texts == FIRST * 2
+        assert read_labelled_table(resolve(task)[0]).texts == FIRST * 2
 
 
 def test_rows_with_another_number_of_fields_are_not_used(tmp_path):
@@ -266,10 +270,10 @@ def test_the_real_files(data_dir, name):
         rf"glue/{FOLDERS[name]}/(train|dev|dev_matched)\.tsv\.xz \| ([\d,]+)",
         (root / "../README.md").read_text(),
     )
-    table = load_labelled(TaskConfig(name, data_dir=str(root)))
+    table = read_labelled_table(TaskConfig(name, data_dir=str(root)))
     sizes = pd.Series(table.parts).value_counts(sort=False).tolist()
     assert sizes == [int(rows.replace(",", "")) for _, rows in stated]
-    assert table.usable.all() and not pd.isna(table.labels).any()
+    assert table.usable.all() and not pd.isna(table.labels.values).any()
 
 
 def test_sizes_that_are_not_those_of_glue_are_noted(tmp_path):

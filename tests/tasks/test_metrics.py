@@ -13,7 +13,7 @@ from exlm.errors import Diverged, InputError
 from exlm.tasks.encoders.saved_task import SavedTask
 from exlm.tasks.labels.entities import entity_f1, has_entities, score_entities
 from exlm.tasks.labels.label_types import LABEL_TYPES, Numbers
-from exlm.tasks.labels.metrics import Metric, in_digits, summarise
+from exlm.tasks.labels.metrics import Metric, summarise
 from exlm.tasks.labels.scores import (
     find_metric,
     goodness,
@@ -21,6 +21,7 @@ from exlm.tasks.labels.scores import (
     metric_names,
     score_predictions,
 )
+from exlm.tasks.printing import in_digits
 from exlm.tasks.questions.answers import ANSWER_METRICS
 from exlm.tasks.tables.labelled_predictions import LabelledPredictions
 

@@ -9,14 +9,8 @@ from exlm.storage.models import save_model
 from exlm.storage.tokenizers import load_tokenizer
 from exlm.tasks.config import FinetuneConfig, TaskConfig
 from exlm.tasks.finetune import finetune
-from exlm.tasks.rows.datasets import (
-    DEFAULT_HYPER,
-    MOLECULENET,
-    file_task,
-    find_dataset,
-    glue_files,
-    molnet_departures,
-)
+from exlm.tasks.rows.datasets import DEFAULT_HYPER, MOLECULENET, file_task, molnet_departures
+from exlm.tasks.rows.task_files import find_dataset, glue_files
 from tests.conftest import read_frame
 
 

@@ -22,7 +22,7 @@ from exlm.tasks.encoders.saved_task import (
     read_text_settings,
 )
 from exlm.tasks.finetune import finetune
-from exlm.tasks.rows.datasets import load_labelled
+from exlm.tasks.rows.labelled_table import read_labelled_table
 from exlm.tasks.rows.splits import FRACTIONS, random_split
 from tests.conftest import read_frame
 from tests.tables import make_table
@@ -179,7 +179,7 @@ def test_both_namings_of_mrpc_side_by_side(tmp_path):
         ("msr_paraphrase_test.txt", 4),
     ):
         (folder / name).write_text(header + "1\t1\t2\ta\tb\n" * rows)
-    table = load_labelled(TaskConfig("mrpc", data_dir=str(tmp_path)))
+    table = read_labelled_table(TaskConfig("mrpc", data_dir=str(tmp_path)))
     assert table.parts.tolist() == ["train", "valid", "valid"]
 
 

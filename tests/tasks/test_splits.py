@@ -16,7 +16,7 @@ from exlm.data.frames import FileRows, read_file
 from exlm.errors import InputError
 from exlm.tasks.config import TaskConfig
 from exlm.tasks.rows import splits
-from exlm.tasks.rows.datasets import MOLECULENET, find_dataset
+from exlm.tasks.rows.datasets import MOLECULENET
 from exlm.tasks.rows.hashes import split_hash
 from exlm.tasks.rows.splits import (
     FRACTIONS,
@@ -26,6 +26,7 @@ from exlm.tasks.rows.splits import (
     scaffold_split,
     split_rows,
 )
+from exlm.tasks.rows.task_files import find_dataset
 from exlm.tasks.tables.training_texts import distance_to_training
 from tests.tables import make_table
 
@@ -78,7 +79,7 @@ def test_scaffold_split_equals_the_reference(name):
     dataset = MOLECULENET[name]
     path = find_dataset(name, str(DATA))
     table = make_table(read_file(path), path, dataset.text_column, dataset.label_columns)
-    assert table.task_type == dataset.task_type
+    assert table.labels.task_type == dataset.task_type
     split = split_usable("scaffold", table)
     assert as_lists(split) == json.loads(gzip.decompress(reference.read_bytes()))[name]
 

@@ -15,23 +15,23 @@ from rdkit import Chem
 
 from exlm.data.chemistry import are_molecules, contradiction, molecule_problem, standardize
 from exlm.data.columns import match_columns
-from exlm.data.decimals import doubtful_points
+from exlm.data.decimals import find_possible_thousands
 from exlm.data.formats import data_files
-from exlm.data.frames import FileRows, read_file, read_whole
-from exlm.data.spelling import spelling_of
+from exlm.data.frames import FileRows, read_file, read_frames
+from exlm.data.spelling import Spelling
 from exlm.data.tokenization import train_text_tokenizer
 from exlm.data.writing import write_frame
 from exlm.errors import InputError
 from exlm.tasks.config import TaskConfig
 from exlm.tasks.labels.cells import read_numbers, zeros_and_ones
 from exlm.tasks.labels.column_labels import read_labels
-from exlm.tasks.rows.datasets import load_labelled
 from exlm.tasks.rows.duplicates import (
     describe_duplicates,
     describe_shared,
     find_groups,
     resolve_duplicates,
 )
+from exlm.tasks.rows.labelled_table import read_labelled_table
 from exlm.tasks.rows.splits import split_by_user, split_rows
 from exlm.tasks.rows.summary import describe_table, remarks_on_labels
 from exlm.tasks.rows.table import TextTable
@@ -79,7 +79,7 @@ def test_rows_that_cannot_be_used_are_kept_and_listed(tmp_path):
     assert table.texts == ["CC", "xx", "", "CCO name", "CO"]
     # cells survive unchanged, 007 included
     assert table.frame.to_csv(index=False) == path.read_text()
-    np.testing.assert_array_equal(table.labels[:, 0], [0.5, 1.5, np.nan, 3, np.nan])
+    np.testing.assert_array_equal(table.labels.values[:, 0], [0.5, 1.5, np.nan, 3, np.nan])
 
 
 @pytest.mark.parametrize(
@@ -147,8 +147,8 @@ def test_task_type_is_inferred(tmp_path, cells, task, classes):
     header, *rows = cells.splitlines()
     text = "\n".join([f"smiles,{header}", *(f"C,{row}" for row in rows)])
     table = load_table(write(tmp_path / "a.csv", text), None, None)
-    assert (table.task_type, table.class_names) == (task, classes)
-    assert table.label_columns == header.split(",")
+    assert (table.labels.task_type, table.labels.class_names) == (task, classes)
+    assert table.labels.columns == header.split(",")
 
 
 @pytest.mark.parametrize(
@@ -173,20 +173,20 @@ def test_classes_are_counted_and_doubtful_ones_named(tmp_path, cells, counts, no
 
 def test_class_labels_are_indices_and_missing_stays_nan(tmp_path):
     path = write(tmp_path / "a.csv", "text,y\nq,bee\nr,\ns,ant\n")
-    np.testing.assert_array_equal(load_table(path, None, ["y"]).labels, [[1], [np.nan], [0]])
+    np.testing.assert_array_equal(load_table(path, None, ["y"]).labels.values, [[1], [np.nan], [0]])
 
 
 def test_classes_of_a_number_column_do_not_depend_on_missing_values(tmp_path):
     path = tmp_path / "a.parquet"
     pd.DataFrame({"SMILES": ["C", "CC", "CCC"], "y": [1, None, 3]}).to_parquet(path)
     table = load_table(path, None, ["y"], task_type="multiclass")
-    assert table.class_names == ["1", "3"]
-    np.testing.assert_array_equal(table.labels[:, 0], [0, np.nan, 1])
+    assert table.labels.class_names == ["1", "3"]
+    np.testing.assert_array_equal(table.labels.values[:, 0], [0, np.nan, 1])
 
 
 def test_prediction_table_has_no_labels(tmp_path):
     table = load_table(write(tmp_path / "a.csv", 'SMILES\nCC\n""\nCO\n'), None, [])
-    assert table.labels.shape == (3, 0)
+    assert table.labels.values.shape == (3, 0)
     assert table.usable.tolist() == [True, False, True]
 
 
@@ -265,8 +265,8 @@ def test_unusable_tables_are_explained(tmp_path, text, arguments, message):
 def test_task_names_with_commas_and_quotes(tmp_path):
     path = write(tmp_path / "a.csv", 'smiles,"Injury, poisoning","so ""called"""\nC,1,0\n')
     table = load_table(path, None, None)
-    assert table.label_columns == ["Injury, poisoning", 'so "called"']
-    assert table.labels.tolist() == [[1, 0]]
+    assert table.labels.columns == ["Injury, poisoning", 'so "called"']
+    assert table.labels.values.tolist() == [[1, 0]]
 
 
 @pytest.mark.parametrize(
@@ -283,7 +283,7 @@ def test_every_file_type_gives_the_same_table(tmp_path, suffix):
         frame.to_csv(path, index=False, sep="\t" if suffix == ".tsv" else ",")
     table = load_table(path, None, None)
     assert table.texts == ["1e3", "2020-01-01", "c"]
-    assert table.labels.tolist() == [[1.5], [2.25], [-3.0]]
+    assert table.labels.values.tolist() == [[1.5], [2.25], [-3.0]]
 
 
 def test_two_columns_of_one_name_are_refused(tmp_path):
@@ -320,10 +320,11 @@ def test_between_tabs_quotes_are_text_and_bad_rows_are_not_used(tmp_path):
     table = load_table(path, None, ["y"])
     assert table.usable.tolist() == [True, True, False, False, True, False, False]
     assert table.problems[2:4] == ["no label", "3 fields instead of 2"]
-    assert table.task_type == "binary"
+    assert table.labels.task_type == "binary"
     without_header = write(tmp_path / "c.tsv", "a\tb\nc\td\n")
     [file] = data_files([without_header], columns_if_missing=("x", "y"))
-    assert len(read_whole(file).frame) == 2
+    [rows] = read_frames(file)
+    assert len(rows.frame) == 2
 
 
 def test_quotes_that_excel_puts_around_cells_with_commas_are_taken_off(tmp_path):
@@ -499,7 +500,7 @@ def test_lists_that_make_no_sense_are_refused(text, label, message):
 def test_a_column_whose_name_has_commas_may_be_named_as_it_is_written(tmp_path):
     path = write(tmp_path / "a.csv", 'smiles, logP,"Ki, nM",Ki\nC,1.5,2.5,3.5\n')
     table = load_table(path, None, ["Ki", "logP", "Ki, nM"])
-    assert table.label_columns == ["Ki", " logP", "Ki, nM"]
+    assert table.labels.columns == ["Ki", " logP", "Ki, nM"]
     assert match_columns(["Ki", "nM"], table.frame.columns) == ["Ki, nM"]
     # as the command line divides --label_columns 'Kd, nM,Ki, nM'
     columns = ["Ki, nM", "Kd,nM", "Kd ", "a", "b"]
@@ -524,15 +525,19 @@ def test_a_column_whose_name_has_commas_may_be_named_as_it_is_written(tmp_path):
 def test_two_classes_by_name_are_binary(tmp_path, cells, positive, words, labels):
     path = write(tmp_path / "a.csv", "\n".join(["smiles,y", *(f"CC,{cell}" for cell in cells)]))
     table = load_table(path, None, ["y"], positive=positive)
-    assert (table.task_type, table.binary_names, table.class_names) == ("binary", words, None)
-    np.testing.assert_array_equal(table.labels[:, 0], labels)
+    assert (table.labels.task_type, table.labels.binary_names, table.labels.class_names) == (
+        "binary",
+        words,
+        None,
+    )
+    np.testing.assert_array_equal(table.labels.values[:, 0], labels)
     assert table.inferred.get("positive") == (words[1] if words and not positive else None)
     # another table may have 0 and 1, or one of the words alone
     other = pd.DataFrame({"smiles": ["C", "CC"], "y": [words[1] if words else "1", ""]})
     assert (
         make_table(
             FileRows(other), "b.csv", None, ["y"], task_type="binary", class_names=words
-        ).labels[0, 0]
+        ).labels.values[0, 0]
         == 1
     )
 
@@ -558,7 +563,7 @@ def test_equal_labels_of_any_type_are_equal(cells, words):
     table = make_table(
         FileRows(frame), "a.csv", None, ["y"], task_type=task_type, class_names=classes
     )
-    assert table.labels[:2, 0].tolist() == [classes.index("1"), classes.index("0")]
+    assert table.labels.values[:2, 0].tolist() == [classes.index("1"), classes.index("0")]
 
 
 def test_a_one_is_no_label_where_it_could_mean_either():
@@ -573,10 +578,14 @@ def test_classes_are_called_as_their_cells_say():
     long = ["12345678901234567", "12345678901234568", "12345678901234567"]
     frame = pd.DataFrame({"text": list("abc"), "y": long, "code": ["02", "01", "02"]})
     table = make_table(FileRows(frame), "a.csv", "text", ["y"], task_type="multiclass")
-    assert table.class_names == sorted(set(long)) and table.labels[:, 0].tolist() == [0, 1, 0]
+    assert table.labels.class_names == sorted(set(long)) and table.labels.values[:, 0].tolist() == [
+        0,
+        1,
+        0,
+    ]
     assert make_table(
         FileRows(frame), "a.csv", "text", ["code"], task_type="multiclass"
-    ).class_names == [
+    ).labels.class_names == [
         "01",
         "02",
     ]
@@ -589,8 +598,8 @@ def test_classes_are_called_as_their_cells_say():
 def test_positive_is_one_of_two_words_of_all_columns():
     frame = pd.DataFrame({"text": ["a", "b"], "y": ["N", "y"], "z": ["Y", None]})
     table = make_table(FileRows(frame), "a.csv", None, ["y", "z"], positive="Y")
-    assert (table.task_type, table.binary_names) == ("multilabel", ["N", "y"])
-    np.testing.assert_array_equal(table.labels, [[0, 1], [1, np.nan]])
+    assert (table.labels.task_type, table.labels.binary_names) == ("multilabel", ["N", "y"])
+    np.testing.assert_array_equal(table.labels.values, [[0, 1], [1, np.nan]])
     other = FileRows(frame.assign(z=["low", "high"]))
     with pytest.raises(InputError, match="in every label column, .* are N, y, low, high$"):
         make_table(other, "a.csv", None, ["y", "z"], positive="Y")
@@ -598,11 +607,17 @@ def test_positive_is_one_of_two_words_of_all_columns():
 
 def test_a_third_word_makes_classes_and_positive_must_be_one_of_two():
     frame = pd.DataFrame({"text": ["a", "b", "c"], "y": ["yes", "no", "maybe"]})
-    assert make_table(FileRows(frame), "a.csv", None, ["y"]).class_names == ["maybe", "no", "yes"]
+    assert make_table(FileRows(frame), "a.csv", None, ["y"]).labels.class_names == [
+        "maybe",
+        "no",
+        "yes",
+    ]
     with pytest.raises(InputError, match="positive is 'yes'; it must be one of two classes"):
         make_table(FileRows(frame), "a.csv", None, ["y"], positive="yes")
     two = frame[:2]
-    assert make_table(FileRows(two), "a.csv", None, ["y"], task_type="multiclass").class_names == [
+    assert make_table(
+        FileRows(two), "a.csv", None, ["y"], task_type="multiclass"
+    ).labels.class_names == [
         "no",
         "yes",
     ]
@@ -610,7 +625,10 @@ def test_a_third_word_makes_classes_and_positive_must_be_one_of_two():
         make_table(FileRows(two), "a.csv", None, ["y"], task_type="regression")
     frame = frame[:2].assign(z=["no", "no"])
     table = make_table(FileRows(frame), "a.csv", None, ["y", "z"])
-    assert table.task_type == "multilabel" and table.labels.tolist() == [[1, 0], [0, 0]]
+    assert table.labels.task_type == "multilabel" and table.labels.values.tolist() == [
+        [1, 0],
+        [0, 0],
+    ]
 
 
 @pytest.mark.parametrize(
@@ -628,7 +646,7 @@ def test_a_third_word_makes_classes_and_positive_must_be_one_of_two():
 def test_decimal_commas_and_percent_signs_are_read_and_said(cells, numbers, capsys):
     frame = pd.DataFrame({"text": ["a"] * len(cells), "y": cells})
     table = make_table(FileRows(frame), "a.csv", None, ["y"])
-    assert table.task_type == "regression" and table.labels[:, 0].tolist() == numbers
+    assert table.labels.task_type == "regression" and table.labels.values[:, 0].tolist() == numbers
     assert f"note: in column 'y', {cells[0]!r} is read as {numbers[0]:g}" in capsys.readouterr().err
 
 
@@ -649,7 +667,7 @@ def test_numbers_that_can_be_read_in_two_ways_are_no_classes(cells):
         make_table(FileRows(frame), "a.csv", None, ["y"])
     assert make_table(
         FileRows(frame), "a.csv", None, ["y"], task_type="multiclass"
-    ).class_names == sorted(cells)
+    ).labels.class_names == sorted(cells)
 
 
 DOUBTFUL = "smiles;y;z\nC;{};{}\nCC;{};{}\n"
@@ -690,7 +708,7 @@ def test_a_point_that_may_stand_between_thousands_is_refused(tmp_path, text, end
 def test_a_point_that_stands_before_decimals_for_sure_is_read(tmp_path, text, ending, numbers):
     path = write(tmp_path / f"a{ending}", text)
     table = load_table(path, None, ["y"], task_type="regression")
-    assert table.labels[:, 0].tolist() == numbers
+    assert table.labels.values[:, 0].tolist() == numbers
 
 
 def test_every_file_says_by_itself_whether_its_points_may_stand_between_thousands(tmp_path):
@@ -705,9 +723,9 @@ def test_every_file_says_by_itself_whether_its_points_may_stand_between_thousand
 
 def test_labels_whose_point_is_in_doubt_are_no_measured_values_of_a_prediction(tmp_path):
     frame = pd.DataFrame({"y": ["1.000", "2.037"]})
-    is_doubtful = doubtful_points(frame, frame, {"": ";"})
+    may_be_thousands = find_possible_thousands(frame, frame, {"": ";"})
     labels = read_labels(
-        frame, "t.csv", "regression", None, skip_unknown=True, is_doubtful=is_doubtful
+        frame, "t.csv", "regression", None, skip_unknown=True, may_be_thousands=may_be_thousands
     )
     assert labels.unknown_rows == 2 and np.isnan(labels.values).all()
 
@@ -723,7 +741,7 @@ def test_words_of_several_ways_to_say_yes_are_said(tmp_path, capsys):
     path = tmp_path / "t.csv"
     path.write_text("smiles,act\nCCO,yes\nCCN,TRUE\nCCC,no\nCC,1\n")
     table = load_table(path, None, ["act"])
-    assert table.labels[:, 0].tolist() == [1, 1, 0, 1]
+    assert table.labels.values[:, 0].tolist() == [1, 1, 0, 1]
     assert "label 1 is yes, TRUE, 1, label 0 is no" in capsys.readouterr().err
 
 
@@ -776,7 +794,7 @@ def test_rows_with_the_same_molecule_are_counted_and_merged():
     assert in_words.startswith("5 rows share 2 texts or molecules, 1 of these")
     mean = resolve_duplicates(table, groups, "mean", None)
     assert mean.usable.tolist() == [True, True, False, False, False, False]
-    assert mean.labels[:5, 0].tolist() == [3, 2, 3, 3, 2]
+    assert mean.labels.values[:5, 0].tolist() == [3, 2, 3, 3, 2]
     drop = resolve_duplicates(table, groups, "drop", None)
     assert drop.usable.tolist() == [False, True, False, False, False, False]
     conflict = "rows with the same text or molecule have different labels"
@@ -793,7 +811,9 @@ def test_rows_with_the_same_molecule_are_counted_and_merged():
     assert describe_shared(table, groups, split) == shared
     assert describe_shared(table, groups, {"train": np.arange(5), "test": np.array([5])}) == ""
     with pytest.raises(InputError, match="mean is for regression"):
-        resolve_duplicates(replace(table, task_type="binary"), groups, "mean", None)
+        resolve_duplicates(
+            replace(table, labels=table.labels._replace(task_type="binary")), groups, "mean", None
+        )
     # rows of a test file are not merged with those of a train file
     rows = FileRows(frame)
     files = make_table({"train": rows, "test": rows}, "a.csv", None, ["y"], task_type="regression")
@@ -818,7 +838,7 @@ def test_means_of_duplicates_do_not_cross_the_parts_of_a_split(tmp_path, monkeyp
     groups = find_groups(table, canonical)
     user_split = split_by_user(TaskConfig("a.csv", split=split), table)
     merged = resolve_duplicates(table, groups, "mean", user_split)
-    assert merged.labels[merged.usable, 0].tolist() == [0.5, 2, 3, 4.5]
+    assert merged.labels.values[merged.usable, 0].tolist() == [0.5, 2, 3, 4.5]
     assert split_by_user(TaskConfig("a.csv", split="random"), table) is None
 
 
@@ -827,7 +847,7 @@ def test_the_row_that_is_kept_has_the_labels_of_those_that_are_dropped():
     table = make_table(FileRows(frame), "a.csv", "text", ["y", "z"], task_type="regression")
     kept = resolve_duplicates(table, find_groups(table, str), "drop", None)
     assert kept.usable.tolist() == [True, False, True]
-    np.testing.assert_equal(kept.labels[[0, 2]], [[1, 3], [2, np.nan]])
+    np.testing.assert_equal(kept.labels.values[[0, 2]], [[1, 3], [2, np.nan]])
 
 
 def test_an_index_is_a_column_unless_it_counts_the_rows(tmp_path):
@@ -845,7 +865,7 @@ def test_codes_with_leading_zeros_are_classes_of_their_own(tmp_path):
     frame = pd.DataFrame({"text": [f"text {i}" for i in range(6)], "y": ["1", "01", "2"] * 2})
     frame.to_csv(tmp_path / "a.csv", index=False)
     table = load_table(tmp_path / "a.csv", None, ["y"], task_type="multiclass")
-    assert table.class_names == ["01", "1", "2"]
+    assert table.labels.class_names == ["01", "1", "2"]
     rows = FileRows(frame)
     with pytest.raises(InputError, match="'01' is no multiclass label"):
         make_table(rows, "a.csv", "text", ["y"], task_type="multiclass", class_names=["1", "2"])
@@ -893,7 +913,7 @@ def test_classes_of_a_model_in_another_encoding_are_the_same():
     table = make_table(
         FileRows(frame), "a.csv", "text", ["y"], task_type="multiclass", class_names=classes
     )
-    assert table.labels.T.tolist() == [[0, 1]] and table.class_names == classes
+    assert table.labels.values.T.tolist() == [[0, 1]] and table.labels.class_names == classes
 
 
 def test_the_positives_of_several_labels_are_said():
@@ -905,7 +925,7 @@ def test_the_positives_of_several_labels_are_said():
 def test_what_was_not_determined_is_no_label_and_words_are_classes():
     frame = pd.DataFrame({"text": list("abcdef"), "y": ["NT", "ND", "NT", "n.d.", "nd", ""]})
     table = make_table(FileRows(frame), "t.csv", None, None, task_type="multiclass")
-    assert table.class_names == ["ND", "NT", "nd"]
+    assert table.labels.class_names == ["ND", "NT", "nd"]
     assert table.problems == ["", "", "", "no label", "", "no label"]
     numbers = pd.DataFrame({"text": list("abcde"), "y": ["1", "Nt", "#N/A", "nD", "?"]})
     table = make_table(FileRows(numbers), "t.csv", None, ["y"], task_type="regression")
@@ -932,9 +952,9 @@ def test_a_title_above_the_header_is_no_header(tmp_path):
 def test_texts_that_a_tokenizer_reads_alike_are_the_same_text():
     """Such as those that differ in case, for a tokenizer of small letters."""
     lines = ["Great movie, really", "great movie, really"] * 5
-    uncased = spelling_of(train_text_tokenizer("wordpiece", lines, 300)).as_compared
+    uncased = Spelling(tokenizer=train_text_tokenizer("wordpiece", lines, 300)).as_compared
     assert uncased(lines[0]) == uncased(lines[1])
-    cased = spelling_of(train_text_tokenizer("bpe", lines, 300)).as_compared
+    cased = Spelling(tokenizer=train_text_tokenizer("bpe", lines, 300)).as_compared
     assert cased(lines[0]) != cased(lines[1]) and cased("e\u0301") == cased("\u00e9")
 
 
@@ -943,8 +963,11 @@ def test_the_column_of_a_split_is_no_label(tmp_path):
     rows = [f"{'C' * n}O,{'toxic' if n % 2 else 'safe'},{n % 3}" for n in range(1, 13)]
     path = write(tmp_path / "a.csv", "\n".join(["smiles,toxicity,fold", *rows]) + "\n")
     for split in ("column:fold", "column:fold=2"):
-        table = load_labelled(TaskConfig(str(path), split=split))
-        assert table.label_columns == ["toxicity"] and table.class_names == ["safe", "toxic"]
+        table = read_labelled_table(TaskConfig(str(path), split=split))
+        assert table.labels.columns == ["toxicity"] and table.labels.class_names == [
+            "safe",
+            "toxic",
+        ]
 
 
 def test_numbers_of_a_workbook_say_nothing_of_how_texts_are_written():
@@ -965,7 +988,10 @@ def test_words_that_most_rows_have_alone_are_no_classes_by_themselves():
     rows = FileRows(pd.DataFrame({"text": [f"t{i}" for i in range(27)], "name": names}))
     with pytest.raises(InputError, match="25 different words in 27 rows.*task_type multiclass"):
         make_table(rows, "t.csv", None, ["name"])
-    assert len(make_table(rows, "t.csv", None, ["name"], task_type="multiclass").class_names) == 25
+    assert (
+        len(make_table(rows, "t.csv", None, ["name"], task_type="multiclass").labels.class_names)
+        == 25
+    )
 
 
 def test_the_text_column_of_each_file_has_its_own_name_and_labels_one():
@@ -974,8 +1000,8 @@ def test_the_text_column_of_each_file_has_its_own_name_and_labels_one():
     files = {"train": FileRows(train), "valid": FileRows(valid)}
     assert make_table(files, "t.csv", "smiles", ["y"]).texts == ["CC", "CO", "CN"]
     table = make_table(files, "t.csv", None, None, valid="v.csv")
-    assert (table.texts, table.label_columns) == (["CC", "CO", "CN"], ["y"])
-    assert table.labels[:, 0].tolist() == [1, 0, 1] and table.usable.all()
+    assert (table.texts, table.labels.columns) == (["CC", "CO", "CN"], ["y"])
+    assert table.labels.values[:, 0].tolist() == [1, 0, 1] and table.usable.all()
     files["valid"] = FileRows(valid.rename(columns={"y": "activity"}))
     sentence = "t.csv has the columns smiles, y, note, and v.csv has id, SMILES, activity; they"
     for label_columns in (["y"], None):
@@ -994,7 +1020,7 @@ def test_each_file_has_its_own_decimal_sign(capsys):
         "valid": FileRows(pd.DataFrame({"text": ["c", "d"], "y": ["2.5", "3"]})),
     }
     table = make_table(files, "t.csv", None, ["y"])
-    assert table.labels[:, 0].tolist() == [1.5, 1.234, 2.5, 3]
+    assert table.labels.values[:, 0].tolist() == [1.5, 1.234, 2.5, 3]
     assert "in column 'y', '1,5' is read as 1.5" in capsys.readouterr().err
     files["valid"].frame["y"] = ["1,234", "2.5"]
     with pytest.raises(InputError, match="valid row 1: '1,234' is more than a number"):
@@ -1004,7 +1030,7 @@ def test_each_file_has_its_own_decimal_sign(capsys):
 def test_several_columns_of_yes_and_no_are_labels():
     frame = pd.DataFrame({"text": list("abc"), "x": ["Yes", "No", ""], "y": ["no", "no", "yes"]})
     table = make_table(FileRows(frame), "t.csv", None, None)
-    assert (table.label_columns, table.task_type) == (["x", "y"], "multilabel")
-    np.testing.assert_array_equal(table.labels, [[1, 0], [0, 0], [np.nan, 1]])
+    assert (table.labels.columns, table.labels.task_type) == (["x", "y"], "multilabel")
+    np.testing.assert_array_equal(table.labels.values, [[1, 0], [0, 0], [np.nan, 1]])
     with pytest.raises(InputError, match="set label_columns, from: x, y, z"):
         make_table(FileRows(frame.assign(z=["red", "blue", "red"])), "t.csv", None, None)

@@ -22,7 +22,7 @@ from exlm.tasks.encoders.training import ShuffledBatches, Supervision
 from exlm.tasks.finetune import finetune
 from exlm.tasks.labels.label_types import LABEL_TYPES, Classes
 from exlm.tasks.predict import evaluate
-from exlm.tasks.rows.datasets import load_labelled
+from exlm.tasks.rows.labelled_table import read_labelled_table
 from exlm.tasks.rows.reading import tokenize
 from exlm.tasks.tables.predictions import Evaluation, Predictions
 from exlm.tasks.task import OTHER_TASK_KINDS, TaskKind
@@ -126,7 +126,7 @@ def test_one_entry_makes_a_new_task_type_of_rows(tmp_path, monkeypatch):
     words = frame.assign(grade=frame["grade"].map({0: "poor", 1: "fair", 2: "good"}))
     words.to_csv(tmp_path / "words.csv", index=False)
     with pytest.raises(InputError, match="grades are numbers"):
-        load_labelled(TaskConfig(str(tmp_path / "words.csv"), task_type="grades"))
+        read_labelled_table(TaskConfig(str(tmp_path / "words.csv"), task_type="grades"))
     hyper = FinetuneConfig(epochs=1, batch_size=8, learning_rate=1e-3, precision="fp32")
     task = TaskConfig(str(tmp_path / "grades.csv"), task_type="grades", split="random")
     out = str(tmp_path / "out")

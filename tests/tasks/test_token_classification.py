@@ -26,7 +26,7 @@ from exlm.tasks.rows.reading import TableTokens, first_tokens
 from exlm.tasks.rows.units import RESIDUE, WORD, read_unit_labels, spell_labels
 from exlm.tasks.tables.network_outputs import run_network
 from exlm.tasks.tables.supervision import read_table_task
-from exlm.tasks.tables.unit_table import load_unit_table
+from exlm.tasks.tables.unit_table import read_unit_table
 from tests.conftest import read_frame
 from tests.tables import make_table
 from tests.tasks.tiny_models import LINES, NAMES, TOWNS, predicted, save_family
@@ -332,7 +332,7 @@ def test_one_blank_in_a_protein_makes_no_words_of_all(biologist, tmp_path):
     frame.to_csv(tmp_path / "a.csv", index=False)
     config = TaskConfig(str(tmp_path / "a.csv"), task_type="token_classification")
     task = read_table_task(EncoderSource(str(biologist)), config)
-    assert task.table.class_names == ["E", "H"]
+    assert task.table.labels.class_names == ["E", "H"]
 
 
 def test_no_array_is_longer_than_what_a_model_reads(biologist, tmp_path):
@@ -341,7 +341,7 @@ def test_no_array_is_longer_than_what_a_model_reads(biologist, tmp_path):
     frame.to_csv(tmp_path / "a.csv", index=False)
     config = TaskConfig(str(tmp_path / "a.csv"), task_type="token_classification", max_length=30)
     task = read_table_task(EncoderSource(str(biologist)), config)
-    assert task.table.labels.shape == task.tokens.unit_starts.shape == (20, 30)
+    assert task.table.labels.values.shape == task.tokens.unit_starts.shape == (20, 30)
     assert spell_labels(np.zeros((1, 2, 2)), ["MKV"], ["C", "H"], RESIDUE) == ["CC-"]
 
 
@@ -398,7 +398,7 @@ def test_the_label_column_may_have_a_comma_in_its_name(tmp_path):
     proteins(20).rename(columns={"label": "state, 2"}).to_csv(tmp_path / "a.csv", index=False)
     as_the_command_line_cuts_it = ["state", "2"]
     config = TaskConfig(str(tmp_path / "a.csv"), label_columns=as_the_command_line_cuts_it)
-    assert load_unit_table(config, 512).label_columns == ["state, 2"]
+    assert read_unit_table(config, 512).labels.columns == ["state, 2"]
 
 
 def test_a_table_with_a_row_for_each_word_is_refused(tmp_path):
@@ -411,7 +411,7 @@ def test_a_table_with_a_row_for_each_word_is_refused(tmp_path):
         task_type="token_classification",
     )
     with pytest.raises(InputError, match="do not have a label for each residue or word .*CoNLL"):
-        load_unit_table(config, 512)
+        read_unit_table(config, 512)
 
 
 def test_several_labels_in_a_cell_are_told_how_to_be_read():

@@ -22,8 +22,9 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from transformers import AutoModelForMaskedLM, AutoTokenizer
 
 from exlm import ExLMForMaskedLM, InputError
-from exlm.data.batching import MaskedBatches, mask_tokens
+from exlm.data.batching import MaskedBatches
 from exlm.data.corpus import Corpus
+from exlm.data.masking import mask_tokens
 from exlm.data.prepare import prepare
 from exlm.describe.on_disk import verify
 from exlm.errors import Interrupted, TrainingStopped

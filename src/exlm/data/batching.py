@@ -7,21 +7,19 @@ whole range of lengths. What shares a group and a batch is random and differs fr
 Groups are cut into *micro-batches*, of which a process holds one in memory at a time. Every process
 plans all batches and takes its share, so a resumed run needs only one integer."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from math import ceil
-from typing import Any
 
 import numpy as np
-import torch
 from torch import Tensor
-from transformers import PreTrainedTokenizerBase, TrainerCallback
+from transformers import PreTrainedTokenizerBase
 
 from exlm.data.corpus import SPECIALS, Corpus
+from exlm.data.masking import MaskRatio, mask_tokens
 from exlm.errors import InputError
-from exlm.ops.expansion import IGNORED
-from exlm.randomness import Purpose, random_bits, uniform
+from exlm.randomness import Purpose, random_bits
 
 # Sequences are sorted by length in steps of so many tokens: about 3% padding on molecules.
 LENGTH_STEP = 4
@@ -34,21 +32,8 @@ MOST_GROUPS = 4  # of a batch; each group has sequences of other lengths
 GROUP_TOKENS = 2048
 HALF_GROUP_TOKENS = 1024
 
-# A share of masked tokens, or a range from which each sequence samples its own
-MaskRatio = float | tuple[float, float]
 # The batches of an epoch: a batch is a list of groups, a group an array of example numbers
 Batches = list[list[np.ndarray]]
-
-
-def share_bounds(ratio: MaskRatio) -> tuple[float, float]:
-    """The smallest and the largest share of masked tokens; InputError if they are no shares."""
-    low, high = ratio if isinstance(ratio, tuple | list) else (ratio, ratio)
-    if not 0 < low <= high < 1:
-        raise InputError(
-            f"mask_ratio is {ratio}; it must lie strictly between 0 and 1, "
-            "or be a range of such numbers as [0.02, 0.6]"
-        )
-    return low, high
 
 
 def longest_first(
@@ -225,131 +210,3 @@ def _group_starts(lengths: np.ndarray, tokens_per_group: int) -> np.ndarray:
         if len(bounds) - end < min(SMALLEST_GROUP, size):
             end = len(bounds)
     return np.array(starts)
-
-
-def mask_tokens(
-    token_ids: np.ndarray,
-    token_counts: np.ndarray,
-    example_numbers: np.ndarray,
-    tokenizer: PreTrainedTokenizerBase,
-    seed: int,
-    epoch: int,
-    ratio: MaskRatio,
-    repeat: int = 1,
-    masks: int | None = None,
-) -> dict[str, Tensor]:
-    """input_ids, attention_mask and labels, each [n, S], for masked language modelling; labels are
-    -100 without a mask.
-
-    `token_ids` [n, longest] are padded on the right and have no special tokens, `token_counts` [n]
-    counts them, and `example_numbers` [n] say which examples of the data set they are. A share of
-    `ratio` of each sequence's tokens is masked, on average, as seed, epoch and example alone
-    decide; of a range, every sequence samples its share uniformly. `masks` asks for exactly so many
-    masked tokens instead. BOS and EOS are added and never masked, not even between packed
-    documents. Every token is repeated `repeat` times, each repeat masked on its own (Repeated MLM,
-    section 3.1 of the paper)."""
-    bos = tokenizer.bos_token_id
-    eos = tokenizer.eos_token_id
-    ids = np.pad(token_ids, ((0, 0), (1, 1)), constant_values=tokenizer.pad_token_id)
-    ids[:, 0] = bos
-    ids[np.arange(len(ids)), token_counts + 1] = eos
-    ids = np.repeat(ids, repeat, axis=1)
-    attention = np.arange(ids.shape[1]) < (token_counts[:, None] + SPECIALS) * repeat
-    maskable = attention & ~np.isin(ids, (bos, eos))
-    available = maskable.sum(1)
-    if masks is None:
-        count = _mask_counts(available, ratio, seed, epoch, example_numbers)
-    else:
-        count = np.full(len(ids), masks)
-    position = np.arange(ids.shape[1]) - repeat  # the first token after BOS is number 0
-    key = random_bits(Purpose.MASK_POSITIONS, seed, epoch, example_numbers[:, None], position)
-    key[~maskable] = np.iinfo(np.uint64).max  # so these come last
-    order = np.argsort(key, axis=1, kind="stable")
-    mask_rank = np.argsort(order, axis=1, kind="stable")
-    is_masked = mask_rank < np.minimum(count, available)[:, None]
-    return {
-        "input_ids": torch.from_numpy(np.where(is_masked, tokenizer.mask_token_id, ids)),
-        "attention_mask": torch.from_numpy(attention.astype(np.int64)),
-        "labels": torch.from_numpy(np.where(is_masked, ids, IGNORED)),
-    }
-
-
-def _mask_counts(
-    available: np.ndarray, ratio: MaskRatio, seed: int, epoch: int, example_numbers: np.ndarray
-) -> np.ndarray:
-    """[n] int64, how many of the `available` tokens [n] of each sequence are masked: a share of
-    `ratio` of them, rounded up or down at random, so that the mean is exact."""
-    low, high = share_bounds(ratio)
-    share_bits = random_bits(Purpose.MASK_SHARE, seed, epoch, example_numbers)
-    share = low + (high - low) * uniform(share_bits)
-    rounding = uniform(random_bits(Purpose.MASK_COUNT, seed, epoch, example_numbers))
-    return np.floor(share * available + rounding).astype(np.int64)
-
-
-class ExLMDataCollator(TrainerCallback):
-    """Masks rows for pre-training with a Trainer: a share of `mask_ratio` of a row's tokens, or a
-    share that each row samples from a range. Seed, epoch and the row's index alone decide which.
-
-    Every row has `input_ids`, with or without BOS and EOS, and `index`, its number in the data set
-    (`dataset.map(..., with_indices=True)`). Give the collator to the Trainer twice, as
-    `data_collator` and in `callbacks`, where it learns the epoch; and set
-    `remove_unused_columns=False`, or the Trainer takes the index away. The tokenizer has BOS, EOS,
-    padding and [MASK], as one of `exlm.storage.tokenizers.load_tokenizer`."""
-
-    def __init__(
-        self, tokenizer: PreTrainedTokenizerBase, mask_ratio: MaskRatio = 0.15, seed: int = 0
-    ) -> None:
-        share_bounds(mask_ratio)
-        self.tokenizer = tokenizer
-        self.mask_ratio = mask_ratio
-        self.seed = seed
-        self._epoch = torch.zeros((), dtype=torch.int64)
-        self.epoch = 0
-
-    @property
-    def epoch(self) -> int:
-        """The epoch whose masks are sampled; set it before an epoch begins if no Trainer does."""
-        return int(self._epoch)
-
-    @epoch.setter
-    def epoch(self, epoch: int) -> None:
-        # Workers of a DataLoader have copies of the collator, and persistent ones keep theirs from
-        # epoch to epoch. In shared memory they all see the same number.
-        self._epoch.share_memory_().fill_(epoch)
-
-    def __call__(self, rows: Sequence[Mapping[str, Any]]) -> dict[str, Tensor]:
-        """input_ids, attention_mask, labels, each [rows, S]; labels -100 if unmasked. InputError
-        without an index."""
-        if not all("index" in row for row in rows):
-            raise InputError(
-                "a row has no index; add the column and set remove_unused_columns=False "
-                "in the arguments"
-            )
-        texts = [self._without_ends(row["input_ids"]) for row in rows]
-        token_counts = np.array([len(text) for text in texts])
-        shape = (len(texts), token_counts.max(initial=0))
-        token_ids = np.full(shape, self.tokenizer.pad_token_id, dtype=np.int64)
-        for row, text in enumerate(texts):
-            token_ids[row, : len(text)] = text
-        index = np.array([row["index"] for row in rows], dtype=np.int64)
-        return mask_tokens(
-            token_ids, token_counts, index, self.tokenizer, self.seed, self.epoch, self.mask_ratio
-        )
-
-    def _without_ends(self, input_ids: Sequence[int]) -> list[int]:
-        """The tokens of a row without BOS and EOS around them."""
-        ids = list(input_ids)
-        if ids[:1] == [self.tokenizer.bos_token_id]:
-            ids = ids[1:]
-        if ids[-1:] == [self.tokenizer.eos_token_id]:
-            ids = ids[:-1]
-        return ids
-
-    def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        """Called by the Trainer, also when it resumes in the middle of an epoch."""
-        self.epoch = int(state.epoch or 0) - 1
-
-    def on_epoch_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        """Called by the Trainer. It does not say which epoch begins: of streamed rows it knows no
-        number of epochs."""
-        self.epoch += 1

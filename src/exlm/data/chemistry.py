@@ -62,12 +62,12 @@ def _problem_of_text(smiles: str) -> str | None:
         return f"{NO_SMILES}: it has {character!r}"
     if smiles.startswith("InChI="):
         return f"{NO_SMILES}, but an InChI, which RDKit's MolFromInchi reads"
-    words = smiles.split()
-    if not words:
+    fields = smiles.split()
+    if not fields:
         return NO_SMILES
-    if len(words) > 1 and re.search(r"\s\|.*\|", smiles):
+    if len(fields) > 1 and re.search(r"\s\|.*\|", smiles):
         return f"{NO_SMILES}: it has spaces; leave out the extension |...| of CXSMILES"
-    if len(words) > 1:
+    if len(fields) > 1:
         return f"{NO_SMILES}: it has spaces"
     if re.search(r"R\d", smiles):
         return f"{NO_SMILES}: an attachment point is written [*:1], not R1"

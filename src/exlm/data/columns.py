@@ -27,14 +27,6 @@ LABELS_OF_UNITS = ("labels?", "nertags", "tags", "ner", "tag", "postags")
 # without a name "Unnamed: 0"
 ROW_NAME = re.compile(r"(.*[ _-])?name", re.IGNORECASE)
 IDENTIFIER = re.compile(r"(.*[ _-])?(?i:id|idx|index|row|cid)|.*[a-z]I[Dd]|Unnamed: \d+")
-# What R, pandas, spreadsheets and data bases write in place of a missing text
-MISSING_TEXTS = ("NA", "N/A", "#N/A", "<NA>", "NaN", "nan", "null", "NULL", r"\N")
-
-
-def clean_text(text: str) -> str:
-    """A text without spaces at its ends, "" if it stands for a missing one."""
-    text = text.strip()
-    return "" if text in MISSING_TEXTS else text
 
 
 def choose_column(

@@ -5,7 +5,7 @@ import math
 import re
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import lru_cache
 from itertools import chain
 from typing import Literal, NamedTuple
@@ -13,12 +13,7 @@ from typing import Literal, NamedTuple
 import numpy as np
 from tokenizers import Tokenizer
 
-from exlm.data.chemistry import (
-    Standardize,
-    contradiction,
-    is_reduced_mixture,
-    molecule_problem,
-)
+from exlm.data.chemistry import Standardize, contradiction, is_reduced_mixture, molecule_problem
 from exlm.data.corpus import EXAMPLE, SPECIALS
 from exlm.data.inputs import Chunk, InputRow
 from exlm.data.problems import (
@@ -30,7 +25,7 @@ from exlm.data.problems import (
     row_problems,
     unknown_words,
 )
-from exlm.data.spelling import Spelling
+from exlm.data.spelling import Spelling, as_tokenized
 from exlm.data.tokenization import SMILES_PATTERN
 from exlm.errors import InputError, check_at_least, check_choices
 from exlm.randomness import random_bits, uniform
@@ -223,8 +218,8 @@ class RowTokenizer:
     def _examples(self, kept: list[KeptRow]) -> np.ndarray:
         """[kept] EXAMPLE, without offsets. Texts that are equal for the tokenizer are in the same
         part; for one of small letters, those are equal that differ in capitals."""
-        spelling = replace(self.options.spelling, normalizer=_load(self.tokenizer_file).normalizer)
-        texts = [spelling.as_tokenized(kept_row.text_as_read) for kept_row in kept]
+        tokenizer = _load(self.tokenizer_file)
+        texts = [as_tokenized(kept_row.text_as_read, tokenizer) for kept_row in kept]
         examples = np.zeros(len(kept), EXAMPLE)
         examples["length"] = [len(kept_row.token_ids) for kept_row in kept]
         examples["document"] = [kept_row.row.document for kept_row in kept]

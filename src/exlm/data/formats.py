@@ -12,10 +12,10 @@ from exlm.data.open_files import (
     COMPRESSIONS,
     STANDARD_INPUT,
     advice_on_name,
+    explain_read_errors,
     first_lines,
     is_standard_input,
     plain_suffix,
-    read_errors,
 )
 from exlm.errors import InputError
 
@@ -107,7 +107,7 @@ def _format_to_read(name: str, header: bool) -> str:
         raise InputError(f"{name}: unknown file type; use a {READABLE}")
     if file_format != "txt":
         return file_format
-    with read_errors(name):
+    with explain_read_errors(name):
         first_line = next(iter(first_lines(name)), "")
     for ending, start in ((".fasta", r">(?=\S)"), (".jsonl", r'\{\s*"')):
         if match := re.match(start, first_line):
@@ -131,7 +131,7 @@ def check_lines(name: str, column: str = "") -> None:
     one has, between separators, the usual name of a column of texts, or that of `column`."""
     if name != STANDARD_INPUT:
         return
-    with read_errors(name):
+    with explain_read_errors(name):
         first_line = next(iter(first_lines(name)), "")
     if "\t" in first_line:
         return

@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 from exlm.data.columns import check_different, listed
 from exlm.data.delimited import find_layout
 from exlm.data.formats import DataFile, Record, data_files
-from exlm.data.open_files import note_once, path_of, read_errors
+from exlm.data.open_files import explain_read_errors, note_once, path_of
 from exlm.data.records import READERS
 from exlm.errors import InputError
 
@@ -38,11 +38,6 @@ class FileRows(NamedTuple):
 def read_file(path: str | Path, header: bool = True, sheet: str | None = None) -> FileRows:
     """All rows of the file of this name, or of standard input, as `read_frames` reads them."""
     [file] = data_files([path], header, sheet)
-    return read_whole(file)
-
-
-def read_whole(file: DataFile) -> FileRows:
-    """All rows of a file, as `read_frames` reads them."""
     [rows] = read_frames(file)
     return rows
 
@@ -61,7 +56,7 @@ def read_frames(
     after the last frame, if no row may be used."""
     first_problem = ""
     any_usable = False
-    with read_errors(file.name):
+    with explain_read_errors(file.name):
         separators = {}
         if file.format in ("csv", "tsv"):
             separators = {"": find_layout(file).separator}

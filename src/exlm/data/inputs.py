@@ -6,15 +6,15 @@ from typing import Any, NamedTuple
 
 import pandas as pd
 
-from exlm.data.columns import choose_column, clean_text
+from exlm.data.cell_texts import clean_text, is_missing, text_to_read
+from exlm.data.columns import choose_column
 from exlm.data.formats import READABLE, DataFile, check_lines, data_files, format_of, is_hub_name
 from exlm.data.frames import read_frames
 from exlm.data.open_files import is_standard_input
-from exlm.data.writing import cell_text
 from exlm.errors import InputError
 from exlm.storage.manifest import MANIFEST, has_checksums
 
-FRAME_ROWS = 1000  # the most rows of a table in memory
+ROWS_IN_MEMORY = 1000  # the most rows of a table at a time
 CHUNK_ROWS = 4096
 CHUNK_CHARACTERS = 2**21
 ONE_COLUMN_FORMATS = ("lines", "smi", "fasta")  # formats that have one column of texts
@@ -102,7 +102,7 @@ def texts_and_problems(file: DataFile, text_column: str | None = None) -> Iterat
         check_lines(file.name, text_column or "")
         text_column = None
     column = None
-    for rows in read_frames(file, FRAME_ROWS):
+    for rows in read_frames(file, ROWS_IN_MEMORY):
         columns = rows.frame.columns
         if column is None and len(columns):
             column = choose_column(columns, text_column, file.name)
@@ -114,12 +114,9 @@ def texts_and_problems(file: DataFile, text_column: str | None = None) -> Iterat
 
 
 def _text_of(cell: Any, where: str) -> str:
-    """A cell as text, "" if there is none; the words of a list are joined by spaces. InputError if
-    it is something else."""
-    if isinstance(cell, list) and all(isinstance(word, str) for word in cell):
-        return clean_text(" ".join(cell))
-    if isinstance(cell, str):
-        return clean_text(cell)
-    if cell_text(cell) is None:
-        return ""
-    raise InputError(f"{where}: {cell!r} is not text; choose another column with text_column")
+    """The text of a cell, "" if there is none. InputError if it is neither a text nor a list of
+    words, nor missing."""
+    words = cell if isinstance(cell, list) else [cell]
+    if not is_missing(cell) and not all(isinstance(word, str) for word in words):
+        raise InputError(f"{where}: {cell!r} is not text; choose another column with text_column")
+    return clean_text(text_to_read(cell))

@@ -47,7 +47,7 @@ READ_ERRORS = (
 
 
 @contextmanager
-def read_errors(name: str | Path) -> Iterator[None]:
+def explain_read_errors(name: str | Path) -> Iterator[None]:
     """Turns READ_ERRORS into an InputError that names the file and the reason."""
     try:
         yield
@@ -135,7 +135,7 @@ def note_once(text: str) -> None:
 
 def read_json(path: str | Path) -> Any:
     """The content of a JSON file, plain or compressed. Raises InputError if it cannot be read."""
-    with read_errors(path), open_text(path) as file:
+    with explain_read_errors(path), open_text(path) as file:
         try:
             # In blocks, because one large read would take as much memory for a small file.
             text = ""

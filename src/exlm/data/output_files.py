@@ -12,12 +12,12 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from exlm.data.decimals import sure_marks
+from exlm.data.cell_texts import text_to_write
+from exlm.data.decimals import decimal_marks
 from exlm.data.delimited import AS_PROGRAMS_WRITE, TableLayout, find_layout
 from exlm.data.formats import DataFile, data_files, format_of
 from exlm.data.frames import FileRows, find_columns, read_frames
-from exlm.data.open_files import is_standard_input, path_of, read_errors
-from exlm.data.writing import cell_text
+from exlm.data.open_files import explain_read_errors, is_standard_input, path_of
 from exlm.errors import InputError, import_optional, note
 from exlm.storage.files import (
     check_suffix,
@@ -78,7 +78,7 @@ def output_layout(
     if target.suffix != ".csv" or format_of(input) not in ("csv", "tsv"):
         return AS_PROGRAMS_WRITE
     [file] = data_files([input], header)
-    with read_errors(input):
+    with explain_read_errors(input):
         layout = find_layout(file)
     if layout.separator != ";":
         return AS_PROGRAMS_WRITE
@@ -98,11 +98,11 @@ def output_layout(
 
 
 def _marks_by_column(file: DataFile) -> dict[Any, dict[str, str]]:
-    """The `sure_marks` of every column, read in constant memory."""
+    """The `decimal_marks` of every column, read in constant memory."""
     marks: dict[Any, dict[str, str]] = {}
     for rows in read_frames(file, PIECE_ROWS):
         for name, column in rows.frame.items():
-            marks[name] = sure_marks(column) | marks.get(name, {})
+            marks[name] = decimal_marks(column) | marks.get(name, {})
     return marks
 
 
@@ -150,6 +150,7 @@ def describe_counts(counts: dict[str, int]) -> str:
 
 
 def _join_bytes(pieces: Sequence[Path], whole: Path, rows: int) -> None:
+    """Writes the pieces one after another; those of a .npy file after the header for all rows."""
     with whole.open("wb") as file:
         if whole.suffix == ".npy":
             width = sum(piece.stat().st_size for piece in pieces) // (4 * rows)
@@ -188,5 +189,5 @@ def _common_type(types: Sequence[pa.DataType]) -> pa.DataType:
 def _as_type(column: pa.ChunkedArray, new_type: pa.DataType) -> pa.ChunkedArray:
     """A column as another type; lists and dicts that become strings are JSON."""
     if pa.types.is_nested(column.type) and new_type == pa.string():
-        return pa.chunked_array([[cell_text(cell) for cell in column.to_pylist()]], new_type)
+        return pa.chunked_array([[text_to_write(cell) for cell in column.to_pylist()]], new_type)
     return column.cast(new_type)

@@ -153,7 +153,11 @@ def _find_tokenizer(
     first_texts = list(islice(_texts(chunks_of_rows(sources, options.text_column)), SAMPLE_SIZE))
     if options.tokenizer == "protein":
         _note_genes(first_texts)
-    fixed_tokenizer = _fixed_tokenizer(options.tokenizer)
+    fixed_tokenizer = None
+    if options.tokenizer in ALPHABETS:
+        fixed_tokenizer = letter_tokenizer(options.tokenizer)
+    elif options.tokenizer not in LEARNED:
+        fixed_tokenizer = load_tokenizer(options.tokenizer)
     options = _decide_molecules(options, fixed_tokenizer, first_texts)
     return options, fixed_tokenizer or _learn(options, sources, workers)
 
@@ -193,13 +197,6 @@ def _decide_molecules(
             "set molecules to true, or leave it out"
         )
     return options
-
-
-def _fixed_tokenizer(name: str) -> PreTrainedTokenizerFast | None:
-    """The tokenizer of an alphabet, or a saved one; None if one is to be learned from the rows."""
-    if name in ALPHABETS:
-        return letter_tokenizer(name)
-    return None if name in LEARNED else load_tokenizer(name)
 
 
 def _texts(chunks: Iterable[Chunk]) -> Iterator[str]:

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from unicodedata import normalize
 
-from tokenizers.normalizers import Normalizer
+from tokenizers import Tokenizer
 from transformers import PreTrainedTokenizerFast
 
 from exlm.data.chemistry import Standardize, standardize
@@ -23,31 +23,25 @@ class Spelling:
 
     molecules: bool = False  # whether the texts are SMILES
     form: Standardize = "none"  # how molecules are rewritten, as the option `standardize` says
-    normalizer: Normalizer | None = None  # how the tokenizer rewrites a text that it gets
+    # that of the model; without one, other texts than molecules are compared as they were written
+    tokenizer: PreTrainedTokenizerFast | None = None
 
     def as_read(self, text: str) -> str:
         """The text that the tokenizer gets."""
         return standardize(text, self.form) if self.molecules else text
-
-    def as_tokenized(self, text_as_read: str) -> str:
-        """The text that the tokenizer divides into tokens: proteins in capitals, others perhaps in
-        small letters and without accents."""
-        return self.normalizer.normalize_str(text_as_read) if self.normalizer else text_as_read
 
     def as_compared(self, text: str) -> str:
         """The same for texts that are equal: molecules at least as canonical SMILES, other texts as
         they are tokenized, with accents in one encoding (NFC)."""
         if self.molecules:
             return standardize(text, "canonical" if self.form == "none" else self.form)
-        return normalize("NFC", self.as_tokenized(text))
+        if self.tokenizer is not None:
+            text = as_tokenized(text, self.tokenizer.backend_tokenizer)
+        return normalize("NFC", text)
 
 
-def spelling_of(
-    tokenizer: PreTrainedTokenizerFast | None,
-    molecules: bool = False,
-    form: Standardize = "none",
-) -> Spelling:
-    """The spelling of a model with this tokenizer; without one, other texts than molecules are as
-    they were written."""
-    normalizer = None if tokenizer is None else tokenizer.backend_tokenizer.normalizer
-    return Spelling(molecules, form, normalizer)
+def as_tokenized(text_as_read: str, tokenizer: Tokenizer) -> str:
+    """The text that the tokenizer divides into tokens: proteins in capitals, others perhaps in
+    small letters and without accents."""
+    normalizer = tokenizer.normalizer
+    return text_as_read if normalizer is None else normalizer.normalize_str(text_as_read)

@@ -4,7 +4,6 @@ SMILES by atoms, byte-level BPE as RoBERTa's, WordPiece as (uncased) BERT's. All
 always give the same tokenizer. Ids: BOS 0, PAD 1, EOS 2, UNK 3, then the others, MASK last."""
 
 import json
-import re
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -135,18 +134,6 @@ def alphabet_name(tokenizer: Tokenizer) -> str | None:
         if alphabet.normalizer.__getstate__() in saved:
             return name
     return None
-
-
-def lost_before_masks(text: str, tokenizer: "PreTrainedTokenizerFast") -> str:
-    """What an alphabet's tokenizer would cut off in front of a mask, "" if nothing: it takes the
-    text before a mask for a whole one, and a `*` at its end for a stop codon."""
-    name = alphabet_name(tokenizer.backend_tokenizer)
-    cut = name and ALPHABETS[name].cut
-    if not cut:
-        return ""
-    *texts_before_masks, _ = text.split(str(tokenizer.mask_token))
-    matches = (re.search(cut, before.rstrip()) for before in texts_before_masks)
-    return next((match[0] for match in matches if match), "")
 
 
 def train_text_tokenizer(

@@ -1,17 +1,16 @@
 """Writes data frames as files, and gives cells the types that a format can hold."""
 
 import csv
-import json
 from collections.abc import Callable
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, Literal
 
-import numpy as np
 import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from exlm.data.cell_texts import as_json, text_to_write
 from exlm.data.delimited import AS_PROGRAMS_WRITE, TableLayout
 from exlm.errors import InputError, first_line
 from exlm.storage.files import check_suffix, replacing, sync
@@ -95,7 +94,7 @@ def _write_lines(frame: pd.DataFrame, file: Path) -> None:
     cells = frame.astype(object).where(frame.notna(), None)
     with file.open("w", encoding="utf-8") as stream:
         for record in cells.to_dict("records"):
-            print(_as_json(record), file=stream)
+            print(as_json(record), file=stream)
 
 
 def _write_sheet(frame: pd.DataFrame, file: Path) -> None:
@@ -124,7 +123,7 @@ def as_arrow(frame: pd.DataFrame) -> pa.Table:
         try:
             pa.Array.from_pandas(column)
         except (pa.ArrowException, OverflowError):
-            frame[name] = pd.Series([cell_text(cell) for cell in column], column.index, object)
+            frame[name] = pd.Series([text_to_write(cell) for cell in column], column.index, object)
     return pa.Table.from_pandas(frame, preserve_index=False)
 
 
@@ -132,27 +131,9 @@ def _without_lists(frame: pd.DataFrame) -> pd.DataFrame:
     """The frame with lists and dicts as JSON."""
     frame = frame.copy(deep=False)
     for name in frame.select_dtypes("object"):
-        cells = [_as_json(x) if isinstance(x, (list, dict)) else x for x in frame[name]]
+        cells = [as_json(x) if isinstance(x, (list, dict)) else x for x in frame[name]]
         frame[name] = pd.Series(cells, frame.index, dtype=object)
     return frame
-
-
-def cell_text(cell: Any) -> str | None:
-    """A cell as text: a list or a dict as JSON; None if it is missing."""
-    if isinstance(cell, (list, dict)):
-        return _as_json(cell)
-    return None if pd.isna(cell) else str(cell)
-
-
-def _as_json(value: Any) -> str:
-    """A value as JSON. Times and other objects become texts. ValueError for infinite numbers."""
-
-    def in_json(item: Any) -> Any:
-        if isinstance(item, (np.ndarray, np.generic)):
-            return item.tolist()
-        return item.isoformat() if hasattr(item, "isoformat") else str(item)
-
-    return json.dumps(value, ensure_ascii=False, allow_nan=False, default=in_json)
 
 
 def with_columns(frame: pd.DataFrame, columns: dict[str, Any]) -> pd.DataFrame:

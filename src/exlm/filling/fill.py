@@ -16,12 +16,12 @@ from typing import Any
 
 from tqdm import tqdm
 
+from exlm.data.cell_texts import text_to_write
 from exlm.data.chemistry import are_molecules, molecule_problem, standardize
 from exlm.data.columns import check_columns, identifier_column
 from exlm.data.drawing import drawing_module
 from exlm.data.frames import read_file
 from exlm.data.tokenization import alphabet_name
-from exlm.data.writing import cell_text
 from exlm.errors import InputError, note
 from exlm.filling.filled_text import FilledText, Filling
 from exlm.filling.filler import Filler
@@ -127,7 +127,7 @@ def _read_texts(texts: list[str], options: FillCommandOptions) -> list[FilledTex
     names = [None] * len(table.texts) if name_column is None else table.frame[name_column]
     rows = zip(table.texts, names, table.problems, strict=True)
     return [
-        FilledText(line, text, cell_text(name) or None, problem or None)
+        FilledText(line, text, text_to_write(name) or None, problem or None)
         for line, (text, name, problem) in enumerate(rows, 1)
     ]
 

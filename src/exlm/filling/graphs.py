@@ -10,7 +10,7 @@ from transformers import PreTrainedConfig, PreTrainedTokenizerFast
 from exlm.data.batching import longest_first
 from exlm.data.chemistry import are_molecules
 from exlm.data.problems import describe_unknown_words
-from exlm.data.tokenization import lost_before_masks, splits_smiles
+from exlm.data.tokenization import ALPHABETS, alphabet_name, splits_smiles
 from exlm.errors import InputError
 from exlm.filling import graph_search
 from exlm.filling.graph_search import Graph
@@ -103,7 +103,7 @@ def _problem(
         return f"too long: it expands to {length} positions, the model's most is {longest}"
     if tokenizer.unk_token_id in token_ids:
         return describe_unknown_words(text, tokenizer)
-    if lost := lost_before_masks(text, tokenizer):
+    if lost := _lost_before_masks(text, tokenizer):
         return f"not in the vocabulary: {lost}"
     return None
 
@@ -165,3 +165,15 @@ def _graphs_of_batch(
         )
         graphs.append(graph if network.config.has_links else graph_search.with_one_per_mask(graph))
     return graphs
+
+
+def _lost_before_masks(text: str, tokenizer: PreTrainedTokenizerFast) -> str:
+    """What an alphabet's tokenizer would cut off in front of a mask, "" if nothing: it takes the
+    text before a mask for a whole one, and a `*` at its end for a stop codon."""
+    name = alphabet_name(tokenizer.backend_tokenizer)
+    cut = name and ALPHABETS[name].cut
+    if not cut:
+        return ""
+    *texts_before_masks, _ = text.split(str(tokenizer.mask_token))
+    matches = (re.search(cut, before.rstrip()) for before in texts_before_masks)
+    return next((match[0] for match in matches if match), "")

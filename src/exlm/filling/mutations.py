@@ -3,8 +3,7 @@
 import re
 from collections.abc import Iterator
 
-from exlm.data.columns import MISSING_TEXTS
-from exlm.data.writing import cell_text
+from exlm.data.cell_texts import MISSING_TEXTS, text_to_write
 from exlm.errors import InputError
 
 WILD_TYPE = ("WT", "_WT", "WILD TYPE", "WILD-TYPE", "WILDTYPE", "P.=", "=")  # as tables write it
@@ -25,7 +24,7 @@ class Misfit(InputError):
 
 def clean_sequence(cell: object) -> str:
     """A cell as capital letters, without the `*` that may end a protein; "" where it is missing."""
-    text = (cell_text(cell) or "").strip()
+    text = (text_to_write(cell) or "").strip()
     return "" if text in MISSING_TEXTS else text.upper().removesuffix("*")
 
 

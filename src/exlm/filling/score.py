@@ -15,7 +15,7 @@ from torch import Tensor
 from transformers import PreTrainedTokenizerFast
 
 from exlm.data.columns import check_columns, choose_column
-from exlm.data.decimals import doubtful_points
+from exlm.data.decimals import find_possible_thousands
 from exlm.data.frames import read_file
 from exlm.data.open_files import is_standard_input
 from exlm.data.output_files import output_layout, output_path
@@ -106,8 +106,8 @@ def score(
     failed = sum(map(bool, problems))
     print(f"{len(frame) - failed} rows scored, {failed} marked in the column problem: {target}")
     if label_column:
-        is_doubtful = doubtful_points(frame[[label_column]], frame, table.separators)
-        _print_correlations(frame[label_column].mask(is_doubtful[label_column]), scores)
+        may_be_thousands = find_possible_thousands(frame[[label_column]], frame, table.separators)
+        _print_correlations(frame[label_column].mask(may_be_thousands[label_column]), scores)
     return result
 
 

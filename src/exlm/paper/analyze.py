@@ -23,7 +23,7 @@ from exlm.storage.files import GRID_RESULTS, RUN_RESULT, read_or_empty, write_ya
 from exlm.storage.tokenizers import load_tokenizer
 from exlm.tasks.config import FinetuneConfig, TaskConfig
 from exlm.tasks.finetune import finetune
-from exlm.tasks.rows.datasets import file_hashes, resolve
+from exlm.tasks.rows.task_files import file_hashes, resolve
 from exlm.train import devices
 from exlm.train.loop import LoopConfig
 

@@ -8,8 +8,8 @@ from typing import Any
 
 import pandas as pd
 
-from exlm.data.batching import share_bounds
 from exlm.data.corpus import corpus_name
+from exlm.data.masking import share_bounds
 from exlm.identity import DEFAULTS, identity_of
 from exlm.paper.display import DISPLAY, EXLM_ONLY, HELD_OUT, SWITCHES, VARIED, Model, title
 from exlm.pretrain.settings import ArchitectureConfig, PriorSchedule

@@ -6,8 +6,9 @@ from typing import Any
 
 from torch import Tensor
 
-from exlm.data.batching import MaskedBatches, share_bounds
+from exlm.data.batching import MaskedBatches
 from exlm.data.corpus import CORPUS_PARTS, SPECIALS, Corpus, corpus_name
+from exlm.data.masking import share_bounds
 from exlm.errors import InputError
 from exlm.model.configuration_exlm import ExLMConfig
 from exlm.model.expander import expand_batch

@@ -10,8 +10,9 @@ from torch import Tensor
 from tqdm import tqdm
 from transformers import PreTrainedTokenizerBase
 
-from exlm.data.batching import longest_first, mask_tokens
+from exlm.data.batching import longest_first
 from exlm.data.corpus import SPECIALS, Corpus, corpus_name
+from exlm.data.masking import mask_tokens
 from exlm.errors import InputError
 from exlm.model.evaluation import evaluate_batch, sum_names, summary
 from exlm.model.masked_lm import ExLMForMaskedLM

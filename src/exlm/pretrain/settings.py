@@ -4,7 +4,7 @@ links between states."""
 import math
 from dataclasses import dataclass, field
 
-from exlm.data.batching import MaskRatio, share_bounds
+from exlm.data.masking import MaskRatio, share_bounds
 from exlm.errors import InputError, check_at_least
 from exlm.identity import NOT_IDENTITY
 

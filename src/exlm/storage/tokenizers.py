@@ -93,8 +93,8 @@ def _with_stripping(tokenizer: Tokenizer) -> dict[str, Any]:
     special_tokens = _special_tokens(definition)
     steps = [step for step in (STRIP, definition["normalizer"]) if step]
     normalizer = tokenizer.normalizer or normalizers.Strip()
-    words = [token["content"] for token in special_tokens]
-    if [normalizer.normalize_str(word) for word in words] == words:
+    contents = [token["content"] for token in special_tokens]
+    if [normalizer.normalize_str(content) for content in contents] == contents:
         for token in special_tokens:
             token["normalized"] = True
     return {**definition, "normalizer": {"type": "Sequence", "normalizers": steps}}

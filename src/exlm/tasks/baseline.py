@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from exlm.data.open_files import plain_stem
-from exlm.data.spelling import Spelling, spelling_of
+from exlm.data.spelling import Spelling
 from exlm.errors import InputError
 from exlm.tasks.baselines import BASELINES
 from exlm.tasks.baselines.fit_inputs import check_texts, protein_letters
@@ -20,9 +20,10 @@ from exlm.tasks.encoders.saved_task import TextSettings
 from exlm.tasks.grid import DEFAULT_SEEDS, Grid
 from exlm.tasks.labels.label_types import LABEL_TYPES
 from exlm.tasks.results import GridResults, SeedResult
-from exlm.tasks.rows.datasets import load_labelled, resolve
 from exlm.tasks.rows.hashes import split_hash
+from exlm.tasks.rows.labelled_table import read_labelled_table
 from exlm.tasks.rows.splits import RowSplit
+from exlm.tasks.rows.task_files import resolve
 from exlm.tasks.tables.seed_directory import write_results
 from exlm.tasks.tables.table_config import infer_settings
 from exlm.tasks.tables.table_task import TableTask, make_table_task
@@ -100,7 +101,7 @@ def read_baseline_task(name: str, config: TaskConfig) -> TableTask:
         raise InputError(
             f"{config.task_type} has no baseline; use a table with labels for each row as a whole"
         )
-    table = load_labelled(config)
+    table = read_labelled_table(config)
     table_config = infer_settings(config, table, TextSettings())
     molecules = table_config.molecules
     if molecules != BASELINES[name].molecules:
@@ -124,7 +125,7 @@ def read_baseline_task(name: str, config: TaskConfig) -> TableTask:
         table_config,
         check_texts(table, molecules, letters, config.on_invalid),
         rows_to_split=table.usable,
-        spelling=spelling_of(letters, molecules, table_config.standardize).as_compared,
+        spelling=Spelling(molecules, table_config.standardize, letters).as_compared,
     )
 
 
@@ -172,7 +173,7 @@ class BaselineFitting:
             epochs=epochs,
             texts=texts,
             pairs=pairs,
-            labels=table.labels[rows],
+            labels=table.labels.values[rows],
             train=np.searchsorted(rows, split["train"]),
             valid=np.searchsorted(rows, split["valid"]),
         )

@@ -19,7 +19,8 @@ from exlm.tasks.encoders.loading import EncoderSource, encoder_hash
 from exlm.tasks.encoders.training import train_best_epoch
 from exlm.tasks.grid import DEFAULT_SEEDS, Grid
 from exlm.tasks.results import GridResults, SeedResult
-from exlm.tasks.rows.datasets import fill_in, resolve
+from exlm.tasks.rows.datasets import fill_in
+from exlm.tasks.rows.task_files import resolve
 from exlm.tasks.task import EncoderTask, find_task_kind
 from exlm.train import devices
 

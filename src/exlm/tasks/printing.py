@@ -11,11 +11,11 @@ import pandas as pd
 
 from exlm.errors import InputError, note
 from exlm.tasks.encoders.saved_task import SavedTask
-from exlm.tasks.labels.metrics import ENTITY_F1, SCALED_ERRORS, in_digits
+from exlm.tasks.labels.metrics import ENTITY_F1, NUMBER_METRICS
 from exlm.tasks.labels.scores import BOOTSTRAP_LEVEL
 from exlm.tasks.results import GridResults, SeedResult, Statistics
-from exlm.tasks.rows.datasets import data_name
 from exlm.tasks.rows.table import first_reported_row
+from exlm.tasks.rows.task_files import data_name
 from exlm.tasks.task import Task
 
 # With fewer rows, or fewer rows of one of two classes, the bootstrap interval is often too narrow.
@@ -25,6 +25,11 @@ MOST_CLASSES_SHOWN = 12  # in the table of predicted classes
 # what is usually told beside the metric that chose the epoch, if the task has it
 USUAL_METRICS = ["rmse", "mae", "r2", "spearman", "roc_auc", "average_precision", ENTITY_F1]
 USUAL_METRICS += ["accuracy", "f1", "macro_f1", "matthews", "em"]
+_ERRORS = " and ".join(name for name, metric in NUMBER_METRICS.items() if metric.is_error)
+SCALED_ERRORS = (
+    f"{_ERRORS} are means over the labels, "
+    "each in units of its standard deviation in the training rows"
+)
 
 
 def print_task(task: Task) -> None:
@@ -209,6 +214,14 @@ def print_report(report: dict[str, Any], saved_task: SavedTask) -> None:
             print(f"{title}:")
             table = pd.DataFrame.from_dict(lines, orient="index")
             print(table.to_string(max_rows=20, float_format=in_digits))
+
+
+def in_digits(value: float) -> str:
+    """A count as it is; a score with four decimals, or a small one with three digits."""
+    if isinstance(value, int):
+        return str(value)
+    is_small = 0 < abs(value) < 0.001
+    return f"{value:.3g}" if is_small else f"{value:.4f}"
 
 
 def _score_in_words(score: dict[str, float]) -> str:

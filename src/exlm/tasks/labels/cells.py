@@ -1,5 +1,5 @@
-"""What the cells of labels say: a class, perhaps a number, and perhaps 0 or 1. The task type (see
-`label_types.py`) decides which of these counts.
+"""What the cells of label columns say: a class, perhaps a number, and perhaps 0 or 1. The task type
+(see `label_types.py`) decides which of these counts.
 
 | cell       | class    | number | 0 or 1 |
 | ---------- | -------- | ------ | ------ |
@@ -16,20 +16,19 @@ from itertools import permutations
 from numbers import Number
 from pathlib import Path
 from typing import Any
-from unicodedata import normalize
 
 import numpy as np
 import pandas as pd
 
+from exlm.data.cell_texts import class_name
 from exlm.data.columns import listed
 from exlm.data.conll import TAG
-from exlm.data.decimals import MAY_BE_THOUSANDS, MINUS_SIGN, sure_marks
+from exlm.data.decimals import MINUS_SIGN, decimal_marks, point_may_divide_thousands
 from exlm.errors import InputError, note
 
 # What labels 0 and 1 are usually called, in any case
 NEGATIVE = ("inactive", "negative", "no", "false", "f")
 POSITIVE = ("active", "positive", "yes", "true", "t")
-WHOLE_FLOAT = re.compile(r"-?\d+\.0")
 # A number, perhaps with a decimal comma and a percent sign, but not with a zero in front, as codes
 NUMBER = r"[-+]?(?!0\d)[\d.,]*\d[\d.,]*(e[-+]?\d+)?\s*%?"
 # What begins as a number: 10 uM, >5 mg/mL, 3.2 ± 0.1
@@ -42,29 +41,12 @@ LIST_AS_TEXT = re.compile(r"""\[\s*(["'].*["']|\d+([\s,]+\d+)*)\s*\]""", re.DOTA
 TAGS = re.compile(rf"{TAG}(\s+{TAG})+")
 
 
-def class_name(cell: Any) -> str:
-    """The class that a cell says, with accents in one encoding. 1.0 is 1: a gap in a column turns
-    whole numbers into floats."""
-    text = normalize("NFC", str(cell).strip())
-    return text.removesuffix(".0") if WHOLE_FLOAT.fullmatch(text) else text
-
-
-def class_values(names: Sequence[str | int]) -> list[str | int]:
-    """The classes as cells of an output have them: booleans if the names are False and True, else
-    numbers if all are whole numbers, else the names."""
-    if list(names) == ["False", "True"]:
-        return [False, True]
-    if all(re.fullmatch(r"0|-?[1-9]\d{0,17}", str(name)) for name in names):
-        return [int(name) for name in names]
-    return list(names)
-
-
 def read_numbers(cells: pd.Series) -> pd.Series:
     """The cells of a column as numbers, NaN for all others.
 
-    A comma is a decimal comma if some cell of the file surely has one, and none surely has a point
-    (`sure_marks`); else its cell is no number. A percent sign is left out if every cell has one.
-    `doubtful_points` tells where a point could stand between thousands.
+    A comma is a decimal comma if it is the only one of the `decimal_marks` that the cells of the
+    file have; else its cell is no number. A percent sign is left out if every cell has one.
+    `find_possible_thousands` tells where a point may stand between thousands.
 
     | cells of a column       | numbers          |
     | ----------------------- | ---------------- |
@@ -87,7 +69,7 @@ def read_numbers(cells: pd.Series) -> pd.Series:
 
 def _with_decimal_point(texts: pd.Series) -> pd.Series:
     """The numbers of a file with points in place of its decimal commas."""
-    if set(sure_marks(texts)) != {","}:
+    if set(decimal_marks(texts)) != {","}:
         return texts
     return texts.mask(texts.str.contains(".", regex=False)).str.replace(",", ".")
 
@@ -112,8 +94,8 @@ def zeros_and_ones(
     if not labels_by_name.items() <= label_of.items():
         numbers = numbers * np.nan
         label_of = labels_by_name
-    words = cells.apply(lambda column: column.map(class_name).str.lower())
-    return words.apply(lambda column: column.map(label_of)).fillna(numbers)
+    names = cells.apply(lambda column: column.map(class_name).str.lower())
+    return names.apply(lambda column: column.map(label_of)).fillna(numbers)
 
 
 def find_binary_names(
@@ -122,32 +104,20 @@ def find_binary_names(
     """The names of labels 0 and 1: the two values of all columns, of which `positive` is label 1;
     InputError if there are other values. Without `positive`, one of NEGATIVE and one of POSITIVE in
     a single column; None if there are other values."""
-    if positive is not None:
-        return _names_with_positive(_values(cells), positive, path)
-    if len(cells.columns) != 1:
+    if positive is None and len(cells.columns) != 1:
         return None
-    values = _values(cells)
-    if len(values) == 2:
-        for zero, one in permutations(values):
-            if zero in NEGATIVE and one in POSITIVE:
-                return [values[zero], values[one]]
-    return None
-
-
-def _values(cells: pd.DataFrame) -> dict[str, str]:
-    """All values of some columns as they are spelled first, by their small letters."""
-    values = dict[str, str]()
+    values = dict[str, str]()  # as they are spelled first, by their small letters
     for name in cells:
         for value in cells[name].dropna().map(class_name):
             values.setdefault(value.lower(), value)
-    return values
-
-
-def _names_with_positive(values: dict[str, str], positive: str, path: str | Path) -> list[str]:
-    """The names of labels 0 and 1, if `positive` is one of two values; else InputError."""
-    zeros = [name for small_letters, name in values.items() if small_letters != positive.lower()]
-    if len(values) == 2 and len(zeros) == 1:
-        return [*zeros, values[positive.lower()]]
+    pairs = permutations(values) if len(values) == 2 else ()
+    for zero, one in pairs:
+        is_usual = zero in NEGATIVE and one in POSITIVE
+        is_wanted = positive is not None and one == positive.lower()
+        if is_wanted or (positive is None and is_usual):
+            return [values[zero], values[one]]
+    if positive is None:
+        return None
     raise InputError(
         f"{path}: positive is {positive!r}; it must be one of two classes, the same in "
         f"every label column, and the values there are {listed(values.values())}"
@@ -180,7 +150,7 @@ def check_no_list_as_text(cells: pd.Series, path: str | Path) -> None:
 
 def check_numbers(cells: pd.DataFrame, numbers: pd.DataFrame, path: str | Path) -> None:
     """Prints how `read_numbers` read a column with commas or percent signs. InputError if all cells
-    of a column begin as numbers and one is no number: as words they would be classes."""
+    of a column begin as numbers and one is no number: else they would all be classes."""
     for name, column in cells.items():
         texts = column.dropna().astype(str).str.strip()
         if not texts.str.fullmatch(BEGINS_AS_NUMBER).all():
@@ -203,13 +173,13 @@ def _unread_number(texts: pd.Series, row: Any) -> str:
     if texts.index.nlevels > 1:
         part, _ = row
         texts_of_file = texts.loc[part]
-    marks = sure_marks(texts_of_file)
+    marks = decimal_marks(texts_of_file)
     if len(marks) == 2:
         return (
             f"{row_name(row)}: {cell!r} stands in a column that has decimal commas, as in "
             f"{marks[',']!r}, and decimal points, as in {marks['.']!r}; write one mark everywhere"
         )
-    if "." in cell and MAY_BE_THOUSANDS.fullmatch(cell):
+    if point_may_divide_thousands(cell):
         whole_number = cell.replace(".", "")
         decimal_mark = next(iter(marks), ".")
         decimal_number = f"{cell}0".replace(".", decimal_mark)

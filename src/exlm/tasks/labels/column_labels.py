@@ -7,12 +7,12 @@ from typing import NamedTuple
 import numpy as np
 import pandas as pd
 
-from exlm.data.columns import IDENTIFIER, MISSING_TEXTS, listed
+from exlm.data.cell_texts import MISSING_TEXTS, class_name
+from exlm.data.columns import IDENTIFIER, listed
 from exlm.errors import InputError, note
 from exlm.tasks.labels.cells import (
     check_numbers,
     check_single_labels,
-    class_name,
     find_binary_names,
     is_whole,
     note_binary_names,
@@ -20,13 +20,13 @@ from exlm.tasks.labels.cells import (
     row_name,
     zeros_and_ones,
 )
-from exlm.tasks.labels.label_types import LABEL_TYPES, CellReadings
+from exlm.tasks.labels.label_types import LABEL_TYPES, CellReadings, LabelType
 
 # No label, in any case
 MISSING = ("", *(text.lower() for text in MISSING_TEXTS), "n.d.")
-# What is no label in a column that has numbers, and may be a class in a column of words
+# What is no label in a column that has numbers, and may be a class in a column without
 NOT_DETERMINED = ("nd", "nt", "n.t.", "?")
-# Columns with more different words, or whole numbers, are not taken for classes
+# Columns with more different names, or whole numbers, are not taken for classes
 MOST_CLASSES = 50
 MOST_INTEGER_CLASSES = 10
 FEW_ROWS = 20  # fewer may have a class each
@@ -53,7 +53,7 @@ def infer_label_columns(
 
 
 def _is_identifier(cells: pd.Series, numbers: pd.Series) -> bool:
-    """Whether a column numbers or names the rows: by its own name, or because all its words or
+    """Whether a column numbers or names the rows: by its own name, or because all its names or
     whole numbers differ."""
     if IDENTIFIER.fullmatch(str(cells.name)):
         return True
@@ -76,11 +76,16 @@ def label_cells(frame: pd.DataFrame, columns: list[str], text_problems: list[str
 class Labels(NamedTuple):
     """The labels of a table, their task type, and what they are called."""
 
-    values: np.ndarray  # [rows, labels], NaN where missing
+    columns: list[str]
+    values: np.ndarray  # [rows, labels] float64, or of units [rows, units]; NaN where missing
     task_type: str
-    class_names: list[str] | None  # by index, if the values are indices of classes
-    binary_names: list[str] | None  # what 0 and 1 are called, if they have names
+    class_names: list[str] | None = None  # by index, if the values are indices of classes
+    binary_names: list[str] | None = None  # what 0 and 1 are called, if they have names
     unknown_rows: int = 0  # how many have a cell that is no label of the task
+
+    @property
+    def type(self) -> LabelType:
+        return LABEL_TYPES[self.task_type]
 
 
 def read_labels(
@@ -90,7 +95,7 @@ def read_labels(
     names: Sequence[str] | None,
     positive: str | None = None,
     skip_unknown: bool = False,
-    is_doubtful: pd.DataFrame | None = None,
+    may_be_thousands: pd.DataFrame | None = None,
 ) -> Labels:
     """The labels of a task, whose type is inferred where absent.
 
@@ -100,11 +105,12 @@ def read_labels(
         positive: the name of label 1, if it is not one of POSITIVE.
         skip_unknown: a cell that is no label of the task counts as missing, and a note says so;
             else it is an InputError.
-        is_doubtful: [rows, labels] which cells are no numbers, though they look so."""
+        may_be_thousands: [rows, labels] which cells have a point that may stand between thousands:
+            they are no numbers, though they look so."""
     check_single_labels(cells, path)
     numbers = cells.apply(read_numbers)
-    if is_doubtful is not None:
-        numbers = numbers.mask(is_doubtful)
+    if may_be_thousands is not None:
+        numbers = numbers.mask(may_be_thousands)
     binary_names = None
     if task_type is None or not LABEL_TYPES[task_type].has_classes:
         if not skip_unknown:
@@ -129,7 +135,7 @@ def read_labels(
     what = f"{task_type} label ({allowed})"
     unknown_rows = _count_unknown(cells, is_unknown, what, path, skip_unknown)
     values = labels.to_numpy(dtype=float)
-    return Labels(values, task_type, class_names, binary_names, unknown_rows)
+    return Labels(list(cells.columns), values, task_type, class_names, binary_names, unknown_rows)
 
 
 def _count_unknown(
@@ -155,9 +161,9 @@ def _count_unknown(
 
 
 def _infer_task_type(readings: CellReadings) -> str:
-    """One column of 0 and 1 is binary, several are multilabel; 2 to 50 distinct words or 2 to 10
+    """One column of 0 and 1 is binary, several are multilabel; 2 to 50 distinct names or 2 to 10
     distinct whole numbers in one column are multiclass; all else is regression. InputError for
-    words that most rows have alone."""
+    names that most rows have alone."""
     cells = readings.cells
     if _is_binary(cells, readings.bits):
         return "binary" if len(cells.columns) == 1 else "multilabel"
@@ -166,13 +172,13 @@ def _infer_task_type(readings: CellReadings) -> str:
     classes = cells.iloc[:, 0].dropna().map(class_name)
     distinct_count = classes.nunique()
     # One misspelt number must not turn a regression column into classes.
-    are_words = readings.numbers.isna().all(axis=None)
+    are_names = readings.numbers.isna().all(axis=None)
     most_classes = 0
-    if are_words:
+    if are_names:
         most_classes = MOST_CLASSES
     elif is_whole(cells, readings.numbers):
         most_classes = MOST_INTEGER_CLASSES
-    if are_words and FEW_ROWS <= len(classes) < 2 * distinct_count:
+    if are_names and FEW_ROWS <= len(classes) < 2 * distinct_count:
         raise InputError(
             f"column {cells.columns[0]!r} has {distinct_count} different words in "
             f"{len(classes)} rows, such as {classes.iloc[0]!r}: they are no numbers and hardly "

@@ -23,8 +23,9 @@ import torch
 from scipy.special import softmax
 from torch import Tensor
 
+from exlm.data.cell_texts import class_name
 from exlm.model.downstream import classification_loss
-from exlm.tasks.labels.cells import class_name, is_whole
+from exlm.tasks.labels.cells import is_whole
 from exlm.tasks.labels.metrics import BINARY_METRICS, CLASS_METRICS, NUMBER_METRICS, Metric
 
 

@@ -1,4 +1,4 @@
-"""The metrics of predictions, and how their scores are written and summarised."""
+"""The metrics of predictions, and how the scores of several runs are summarised."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -72,11 +72,6 @@ OTHER_METRICS = {
     "best_f1": Metric(),
     "best_em": Metric(),
 }
-_ERRORS = " and ".join(name for name, metric in NUMBER_METRICS.items() if metric.is_error)
-SCALED_ERRORS = (
-    f"{_ERRORS} are means over the labels, "
-    "each in units of its standard deviation in the training rows"
-)
 
 
 def summarise(runs: Sequence[dict[str, float]]) -> dict[str, dict[str, float]]:
@@ -94,11 +89,3 @@ def summarise(runs: Sequence[dict[str, float]]) -> dict[str, dict[str, float]]:
             "max": float(values.max()),
         }
     return summary
-
-
-def in_digits(value: float) -> str:
-    """A count as it is; a score with four decimals, or a small one with three digits."""
-    if isinstance(value, int):
-        return str(value)
-    is_small = 0 < abs(value) < 0.001
-    return f"{value:.3g}" if is_small else f"{value:.4f}"

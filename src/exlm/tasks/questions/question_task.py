@@ -22,7 +22,8 @@ from exlm.tasks.questions.answers import answer, make_scorer, span_training_loss
 from exlm.tasks.questions.questions import QuestionFile, read_windows, window_batches
 from exlm.tasks.questions.settings import check_task
 from exlm.tasks.results import SeedResult
-from exlm.tasks.rows.datasets import SQUAD, SQUAD_SIZES, file_hashes, size_departures, task_files
+from exlm.tasks.rows.datasets import SQUAD, SQUAD_SIZES, size_departures
+from exlm.tasks.rows.task_files import file_hashes, task_files
 
 DEFAULT_WINDOW = 384  # tokens
 

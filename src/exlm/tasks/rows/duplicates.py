@@ -37,7 +37,7 @@ def describe_duplicates(table: TextTable, groups: np.ndarray, duplicates: Duplic
     repeated_groups = _repeated_rows(groups, table.usable)
     if not repeated_groups:
         return ""
-    conflicts = sum(_contradict(table.labels[rows]) for rows in repeated_groups)
+    conflicts = sum(_contradict(table.labels.values[rows]) for rows in repeated_groups)
     return (
         f"{sum(map(len, repeated_groups))} rows share {len(repeated_groups)} texts or molecules, "
         f"{conflicts} of these with different labels ({TREATMENTS[duplicates]})"
@@ -52,7 +52,7 @@ def describe_shared(table: TextTable, groups: np.ndarray, split: RowSplit) -> st
     shared_groups = [rows for rows in repeated_groups if len(set(parts[rows])) > 1]
     if not shared_groups:
         return ""
-    conflicts = sum(_contradict(table.labels[rows]) for rows in shared_groups)
+    conflicts = sum(_contradict(table.labels.values[rows]) for rows in shared_groups)
     return (
         f"{len(shared_groups)} texts or molecules stand in several of them, {conflicts} of these "
         "with different labels"
@@ -68,12 +68,14 @@ def resolve_duplicates(
     not tell of another. InputError for means of classes."""
     if duplicates == "keep":
         return table
-    if duplicates == "mean" and not table.label_type.is_number:
-        raise InputError(f"task.duplicates mean is for regression, not {table.task_type}; use drop")
+    if duplicates == "mean" and not table.labels.type.is_number:
+        raise InputError(
+            f"task.duplicates mean is for regression, not {table.labels.task_type}; use drop"
+        )
     if split is not None:
         parts = part_of_rows(split, len(groups))
         groups = pd.MultiIndex.from_arrays([parts, groups]).factorize()[0]
-    labels = table.labels.copy()
+    labels = table.labels.values.copy()
     problems = list(table.problems)
     for rows in _repeated_rows(groups, table.usable):
         first = rows[0]
@@ -88,22 +90,22 @@ def resolve_duplicates(
             labels[first, has_label] = np.nanmax(labels[rows][:, has_label], 0)
         for row in rows[1:]:
             problems[row] = reason
-    return replace(table, labels=labels, problems=problems)
+    return replace(table, labels=table.labels._replace(values=labels), problems=problems)
 
 
 def merged_labels(table: TextTable, merged: TextTable) -> dict[str, pd.Series]:
     """Columns for the labels that `resolve_duplicates` changed when it made `merged` of a table, as
     cells say them. {} for labels of residues or words."""
-    if table.label_type.of_units:
+    if table.labels.type.of_units:
         return {}
     columns = {}
-    for name, before, after in zip(
-        table.label_columns, table.labels.T, merged.labels.T, strict=True
-    ):
+    for column, name in enumerate(table.labels.columns):
+        before = table.labels.values[:, column]
+        after = merged.labels.values[:, column]
         if not np.array_equal(before, after, equal_nan=True):
             cells = pd.Series(after, table.frame.index)
-            if not table.label_type.is_number:
-                cells = cells.map(dict(enumerate(table.binary_names or ["0", "1"])))
+            if not table.labels.type.is_number:
+                cells = cells.map(dict(enumerate(table.labels.binary_names or ["0", "1"])))
             columns[f"merged {name}"] = cells
     return columns
 

@@ -22,12 +22,13 @@ def content_hash(table: TextTable) -> str:
 
 def rows_hash(table: TextTable, rows: np.ndarray) -> str:
     """SHA-256 of the texts and labels of some rows, in whatever order."""
+    class_names = table.labels.class_names
     lines = []
     for row in rows:
-        labels = table.labels[row].tolist()
-        if table.class_names:
+        labels = table.labels.values[row].tolist()
+        if class_names:
             # their indices depend on the classes of other rows
-            labels = [table.class_names[int(label)] for label in labels if not np.isnan(label)]
+            labels = [class_names[int(label)] for label in labels if not np.isnan(label)]
         pair = table.pairs[row] if table.pairs else None
         lines.append(json.dumps([table.texts[row], pair, labels]))
     return hashlib.sha256("\n".join(sorted(lines)).encode()).hexdigest()

@@ -109,7 +109,7 @@ class TextReader:
     on_invalid: OnInvalid = "skip"
 
     @cached_property
-    def excluding_problems(self) -> set[str]:
+    def problems_that_exclude(self) -> set[str]:
         """The problems for which a row is left out. With other problems it has a warning."""
         names = {TOO_LONG} if self.molecules else set[str]()
         if self.on_invalid != "keep":
@@ -155,13 +155,13 @@ class TextReader:
     def _judge_row(self, text: str, pair: str | None, example: Tokens) -> tuple[str, str]:
         """Why a row cannot be used, or what is odd about a usable row; "" for nothing."""
         token_ids = example["input_ids"]
-        texts = [a_text for a_text in (text, pair) if a_text]
+        texts = [one_text for one_text in (text, pair) if one_text]
         unknown = ""
         if self.tokenizer.unk_token_id in token_ids:
-            descriptions = [describe_unknown_words(a_text, self.tokenizer) for a_text in texts]
+            descriptions = [describe_unknown_words(one_text, self.tokenizer) for one_text in texts]
             unknown = next(filter(None, descriptions), "")
         problems = []
-        warnings = [describe_special_tokens(a_text, self.tokenizer) for a_text in texts]
+        warnings = [describe_special_tokens(one_text, self.tokenizer) for one_text in texts]
         if texts and len(token_ids) == self.tokenizer.num_special_tokens_to_add(pair is not None):
             problems.append("there is nothing in it that the model reads")
         if pair is not None and len(texts) == 1 and not self.molecules:
@@ -169,7 +169,7 @@ class TextReader:
         for name, detail in row_problems(
             texts, len(token_ids), self.max_length, self.molecules, unknown
         ):
-            if name in self.excluding_problems:
+            if name in self.problems_that_exclude:
                 problems.append(detail)
             else:
                 warnings.append(detail)

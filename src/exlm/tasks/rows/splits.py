@@ -14,13 +14,13 @@ import pandas as pd
 from rdkit import Chem, rdBase
 from rdkit.Chem.Scaffolds import MurckoScaffold
 
+from exlm.data.cell_texts import MISSING_TEXTS, class_name
 from exlm.data.chemistry import LONGEST_SMILES
-from exlm.data.columns import MISSING_TEXTS, check_columns, listed
+from exlm.data.columns import check_columns, listed
 from exlm.data.open_files import read_json
 from exlm.errors import InputError
 from exlm.randomness import Purpose, random_bits
 from exlm.tasks.config import TaskConfig
-from exlm.tasks.labels.cells import class_name
 from exlm.tasks.rows.table import TextTable
 
 PARTS = ("train", "valid", "test")

@@ -17,12 +17,12 @@ def describe_table(table: TextTable, molecules: bool) -> str:
     usable = int(table.usable.sum())
     if usable < len(table.texts):
         texts += f" ({usable} usable)"
-    labels = table.labels[table.usable]
-    titles = map(table.label_type.title, map(in_one_line, table.label_columns), labels.T)
-    line = f"{len(table.texts)} {texts}, {table.task_type} of {listed(titles, limit=5)}"
-    names = table.class_names or []
-    if table.label_type.is_binary:
-        names = table.binary_names or ["0", "1"]
+    labels = table.labels.values[table.usable]
+    titles = map(table.labels.type.title, map(in_one_line, table.labels.columns), labels.T)
+    line = f"{len(table.texts)} {texts}, {table.labels.task_type} of {listed(titles, limit=5)}"
+    names = table.labels.class_names or []
+    if table.labels.type.is_binary:
+        names = table.labels.binary_names or ["0", "1"]
     counts = [f"{in_one_line(name)} {(labels == i).sum()}" for i, name in enumerate(names)]
     if counts:
         line += f" (classes and how many: {listed(counts)})"
@@ -35,7 +35,7 @@ def describe_table(table: TextTable, molecules: bool) -> str:
 def remarks_on_labels(table: TextTable) -> list[str]:
     """What may be wrong with the labels of a table: spellings of one class, and numbers that are
     taken for classes."""
-    names = pd.Series(table.class_names or [], dtype=object)
+    names = pd.Series(table.labels.class_names or [], dtype=object)
     keys = names.map(lambda name: " ".join(normalize("NFKC", name).casefold().split()))
     remarks = [
         f"the classes {', '.join(map(repr, spellings))} differ only in case, spaces or how "
@@ -52,7 +52,7 @@ def remarks_on_labels(table: TextTable) -> list[str]:
     is_guess = "task_type" in table.inferred and len(names) > 0
     if is_guess and names.str.fullmatch(r"[-+]?\d+").all():
         remarks.append(
-            f"the {len(names)} whole numbers in {in_one_line(table.label_columns[0])} are taken "
+            f"the {len(names)} whole numbers in {in_one_line(table.labels.columns[0])} are taken "
             "for classes; add --task_type regression to predict them as numbers"
         )
     return remarks

@@ -6,7 +6,7 @@ from typing import Any
 
 import pandas as pd
 
-from exlm.data.columns import clean_text
+from exlm.data.cell_texts import text_to_read
 from exlm.data.frames import FileRows
 from exlm.tasks.labels.cells import check_no_list_as_text
 
@@ -17,20 +17,19 @@ def read_texts(
     """The texts [rows] of the text column and, if there is one, of the pair column, "" where
     missing; and [rows] why a row cannot be used, "" if it can. If both are one column, it has lists
     of two texts; other lists are words. InputError for lists that were written as text."""
-    cells = rows.frame[text_column]
     problems = rows.problems_of_rows
-    columns = [cells]
     if pair_column == text_column:
+        cells = rows.frame[text_column]
         no_pairs = ["" if _is_pair(cell) else f"{cell!r} is no list of two texts" for cell in cells]
         problems = first_of_each(problems, no_pairs)
         pairs = [cell if _is_pair(cell) else ["", ""] for cell in cells]
         columns = [pd.Series(texts) for texts in zip(*pairs, strict=True)]
-    elif pair_column is not None:
-        columns.append(rows.frame[pair_column])
+    else:
+        columns = [rows.frame[name] for name in (text_column, pair_column) if name is not None]
     for column in columns:
         check_no_list_as_text(column, path)
         problems = first_of_each(problems, map(_problem, column))
-    texts = [list(map(_text, column)) for column in columns]
+    texts = [list(map(text_to_read, column)) for column in columns]
     is_empty = ["" if any(of_row) else "empty text" for of_row in zip(*texts, strict=True)]
     return texts, first_of_each(problems, is_empty)
 
@@ -58,13 +57,6 @@ def _problem(cell: Any) -> str:
                 f"space (U+{ord(space[0]):04X})"
             )
     return f"{cell!r} is not text" if isinstance(cell, dict) else ""
-
-
-def _text(cell: Any) -> str:
-    """The text of a cell, "" if it is missing; words are joined by spaces."""
-    if isinstance(cell, list):
-        return " ".join(map(str, cell))
-    return "" if cell is None else clean_text(str(cell))
 
 
 def first_of_each(messages: Iterable[str], others: Iterable[str]) -> list[str]:

@@ -12,11 +12,11 @@ from rdkit import Chem
 from tqdm import tqdm
 from transformers import PreTrainedTokenizerFast
 
+from exlm.data.cell_texts import text_to_write
 from exlm.data.columns import identifier_column
 from exlm.data.drawing import atom_starts, draw
 from exlm.data.spelling import Spelling
 from exlm.data.tokenization import alphabet_name, ends_with_marks
-from exlm.data.writing import cell_text
 from exlm.errors import InputError
 from exlm.storage.files import render, write_text
 from exlm.tasks.encoders.inference import Tokens
@@ -108,7 +108,7 @@ def explain(
         changes = predictions[0] - predictions[1:]
         title = f"row {row + 1}"
         if name_column is not None:
-            title += f", {name_column} {cell_text(table.frame[name_column].iloc[row]) or ''}"
+            title += f", {name_column} {text_to_write(table.frame[name_column].iloc[row]) or ''}"
         smiles = text if molecules else None
         explanations[row] = Explanation(title, smiles, spans, predictions[0], changes)
     return explanations

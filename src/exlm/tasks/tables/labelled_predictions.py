@@ -9,6 +9,7 @@ import pandas as pd
 from sklearn.metrics import confusion_matrix, precision_recall_fscore_support
 
 from exlm.data.columns import listed
+from exlm.data.decimals import find_possible_thousands
 from exlm.errors import InputError, note
 from exlm.tasks.encoders.saved_task import SavedTask
 from exlm.tasks.labels.column_labels import label_cells, note_unscored, read_labels
@@ -158,7 +159,7 @@ def _read_row_labels(
         saved_task.task_type,
         saved_task.label_names,
         skip_unknown=True,
-        is_doubtful=table.doubtful_points(cells),
+        may_be_thousands=find_possible_thousands(cells, table.frame, table.separators),
     )
     return labels.values, labels.unknown_rows
 

@@ -8,13 +8,13 @@
 |                | columns of classes                                                     |
 | units of texts | `predicted label`, a string with the label of every unit               |"""
 
+import re
 from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
 from exlm.tasks.encoders.saved_task import SavedTask
-from exlm.tasks.labels.cells import class_values
 from exlm.tasks.rows.table import TextTable
 from exlm.tasks.rows.units import spell_labels
 from exlm.tasks.tables.certainty import class_sets
@@ -59,7 +59,14 @@ def _most_probable_classes(saved_task: SavedTask, predictions: np.ndarray) -> np
 
 
 def _class_values(saved_task: SavedTask) -> list[str | int]:
-    return class_values(saved_task.label_names or [0, 1])
+    """The classes as cells have them: booleans if their names are False and True, else numbers if
+    all are whole numbers, else their names."""
+    names = saved_task.label_names or ["0", "1"]
+    if names == ["False", "True"]:
+        return [False, True]
+    if all(re.fullmatch(r"0|-?[1-9]\d{0,17}", str(name)) for name in names):
+        return [int(name) for name in names]
+    return list(names)
 
 
 def bound_columns(

@@ -31,13 +31,13 @@ def write_results(
     table = task.table
     _write_table(task, split, saved_task, predictions, run_dir / "predictions.csv")
     task.earlier_texts.write_with(table, split["train"], run_dir)
-    labelled = LabelledPredictions(saved_task, table.labels, predictions)
+    labelled = LabelledPredictions(saved_task, table.labels.values, predictions)
     main_part = "test" if "test" in split else "valid"
     interval = quick_interval(
         partial(labelled.score, metrics=[task.metric]),
         split[main_part],
         task.metric,
-        label_count=len(table.label_columns),
+        label_count=len(table.labels.columns),
     )
     is_seen = task.is_seen(split)
     scored_parts = {name: rows for name, rows in split.items() if name != "train"}
@@ -46,7 +46,7 @@ def write_results(
         "split_sha256": split_hash(split),
         "file_sha256": task.file_sha256,
         "left_out": int((~table.usable).sum()),
-        "label_columns": table.label_columns,
+        "label_columns": table.labels.columns,
         "rdkit": rdkit.__version__,
         "scores": {name: labelled.score(rows) for name, rows in scored_parts.items()},
         "counts": {name: _counts(table, rows) for name, rows in scored_parts.items()},
@@ -88,10 +88,10 @@ def _counts(table: TextTable, rows: np.ndarray) -> dict[str, float]:
     """How many rows a part has; of two classes also how many are positive, of several labels how
     many the rarest and the most frequent label have."""
     counts: dict[str, float] = {"rows": len(rows)}
-    if table.label_type.is_binary:
-        counts["positives"] = int((table.labels[rows] == 1).sum())
-    if len(table.label_columns) > 1:
-        labelled = (~np.isnan(table.labels[rows])).sum(0)
+    if table.labels.type.is_binary:
+        counts["positives"] = int((table.labels.values[rows] == 1).sum())
+    if len(table.labels.columns) > 1:
+        labelled = (~np.isnan(table.labels.values[rows])).sum(0)
         counts["fewest_of_a_label"] = int(labelled.min())
         counts["most_of_a_label"] = int(labelled.max())
     return counts

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 from transformers import PreTrainedModel
 
-from exlm.data.spelling import spelling_of
+from exlm.data.spelling import Spelling
 from exlm.errors import note
 from exlm.ops.loss import LossSum
 from exlm.tasks.config import FinetuneConfig, TaskConfig
@@ -18,7 +18,7 @@ from exlm.tasks.encoders.saved_task import SavedTask, read_text_settings
 from exlm.tasks.encoders.training import ShuffledBatches, Supervision
 from exlm.tasks.labels.label_types import LABEL_TYPES
 from exlm.tasks.results import SeedResult
-from exlm.tasks.rows.datasets import load_labelled
+from exlm.tasks.rows.labelled_table import read_labelled_table
 from exlm.tasks.rows.reading import TableTokens, TextReader, note_spelling
 from exlm.tasks.rows.splits import RowSplit
 from exlm.tasks.tables.certainty import errors_to_keep, fit_temperature
@@ -33,7 +33,7 @@ from exlm.tasks.tables.network_outputs import (
 from exlm.tasks.tables.seed_directory import write_results
 from exlm.tasks.tables.table_config import infer_settings
 from exlm.tasks.tables.table_task import TableTask, deviations, make_table_task
-from exlm.tasks.tables.unit_table import load_unit_table
+from exlm.tasks.tables.unit_table import read_unit_table
 
 DEFAULT_LENGTH = 512
 # The largest mean of labels, in their standard deviations, that a float32 output can include
@@ -45,9 +45,9 @@ def read_table_task(encoder: EncoderSource, config: TaskConfig) -> "EncoderTable
     tokenizer = encoder.tokenizer
     max_length = encoder.limit_length(config.max_length or DEFAULT_LENGTH)
     if config.task_type and LABEL_TYPES[config.task_type].of_units:
-        table = load_unit_table(config, max_length)
+        table = read_unit_table(config, max_length)
     else:
-        table = load_labelled(config)
+        table = read_labelled_table(config)
     table_config = infer_settings(config, table, read_text_settings(load_config(encoder.name)))
     molecules = table_config.molecules
     standardize = table_config.standardize
@@ -59,7 +59,7 @@ def read_table_task(encoder: EncoderSource, config: TaskConfig) -> "EncoderTable
         table_config,
         checked_table,
         rows_to_split=table.usable,
-        spelling=spelling_of(tokenizer, molecules, standardize).as_compared,
+        spelling=Spelling(molecules, standardize, tokenizer).as_compared,
         earlier_run=encoder.earlier_run,
     )
     return EncoderTableTask(**vars(task), encoder=encoder, max_length=max_length, tokens=tokens)
@@ -80,8 +80,8 @@ class EncoderTableTask(TableTask):
         split = self.split_of(seed)
         train = split["train"]
         saved_task = replace(self.task_to_save(train), max_length=self.max_length)
-        if self.table.label_type.is_number:
-            labels = self.table.labels[train]
+        if self.table.labels.type.is_number:
+            labels = self.table.labels.values[train]
             mean = np.nanmean(labels, 0).tolist()
             saved_task = replace(saved_task, mean=mean, std=deviations(labels))
         split_table = SplitTable(self, split, saved_task)
@@ -114,7 +114,7 @@ class SplitTable:
         tokens = self.task.tokens
         examples = [tokens.examples[row] for row in rows]
         batch = pad(examples, self.task.encoder.tokenizer, padding_side(tokens))
-        labels = self.task.table.labels[rows]
+        labels = self.task.table.labels.values[rows]
         if tokens.unit_starts is None:
             return batch | {"labels": make_targets(self.saved_task, labels)}
         unit_starts = tokens.unit_starts[rows]
@@ -132,7 +132,7 @@ class SplitTable:
         """The scores of valid, by metric."""
         valid = self.split["valid"]
         predictions = make_predictions(self.saved_task, self._outputs(network, valid))
-        labels = self.task.table.labels
+        labels = self.task.table.labels.values
         return LabelledPredictions(self.saved_task, labels, predictions).score(valid)
 
     def write_results(self, network: PreTrainedModel, run_dir: Path) -> SeedResult:
@@ -140,7 +140,7 @@ class SplitTable:
         is_predicted = self.task.table.usable & self.task.rows_to_predict(self.split)
         outputs = self._outputs(network, np.flatnonzero(is_predicted))
         valid = self.split["valid"]
-        valid_labels = self.task.table.labels[valid]
+        valid_labels = self.task.table.labels.values[valid]
         calibrated_task = calibrate(self.saved_task, network, outputs[valid], valid_labels)
         network.config.task = calibrated_task.to_json()
         predictions = make_predictions(self.saved_task, outputs)

@@ -28,13 +28,13 @@ def infer_settings(
 ) -> TableConfig:
     """The config with the settings that were absent, and with the whole names of label columns if
     it names them. InputError if settings do not fit the table."""
-    metrics = metric_names(table.label_type, table.class_names)
+    metrics = metric_names(table.labels.type, table.labels.class_names)
     if config.metric and config.metric not in metrics:
         raise InputError(
-            f"a {table.task_type} task has no metric {config.metric!r}; "
+            f"a {table.labels.task_type} task has no metric {config.metric!r}; "
             f"use one of {', '.join(metrics)}"
         )
-    never_molecules = config.dataset in GLUE or table.label_type.of_units
+    never_molecules = config.dataset in GLUE or table.labels.type.of_units
     user_says = False if never_molecules else config.molecules
     # A model of other texts may be fine-tuned on molecules.
     model_knows = True if text_settings.molecules else None
@@ -47,11 +47,11 @@ def infer_settings(
         )
     computed_split = "scaffold" if molecules else "random"
     split = config.split or ("parts" if table.parts is not None else computed_split)
-    names_labels = config.label_columns or table.label_type.of_units
+    names_labels = config.label_columns or table.labels.type.of_units
     settings = {
         "molecules": molecules,
         "split": split,
         "standardize": standardize,
-        "label_columns": table.label_columns if names_labels else None,
+        "label_columns": table.labels.columns if names_labels else None,
     }
     return TableConfig(**vars(config) | settings)

@@ -20,7 +20,7 @@ from exlm.data.frames import (
     read_frames,
 )
 from exlm.data.output_files import PIECE_ROWS, check_output
-from exlm.data.spelling import Spelling, spelling_of
+from exlm.data.spelling import Spelling
 from exlm.errors import InputError, note
 from exlm.storage.files import RUN_RESULT, read_or_empty
 from exlm.tasks.encoders.saved_task import SavedTask
@@ -212,7 +212,7 @@ class TablePredictor:
         tokenizer = None if molecules else self.models[0].tokenizer
         return TrainingTexts(
             [model.directory for model in self.models],
-            spelling_of(tokenizer, molecules, self.saved_task.standardize).as_compared,
+            Spelling(molecules, self.saved_task.standardize, tokenizer).as_compared,
             molecules=molecules and self.saved_task.pair_column is None,
         )
 

@@ -16,7 +16,7 @@ from exlm.data.output_files import describe_counts, output_layout
 from exlm.errors import InputError, note
 from exlm.tasks.encoders.saved_task import SavedTask
 from exlm.tasks.labels.scores import metric_names, score_predictions
-from exlm.tasks.rows.datasets import GLUE, departures, file_hashes, task_files
+from exlm.tasks.rows.datasets import GLUE, departures
 from exlm.tasks.rows.duplicates import (
     describe_duplicates,
     describe_shared,
@@ -28,6 +28,7 @@ from exlm.tasks.rows.hashes import content_hash
 from exlm.tasks.rows.splits import RowSplit, split_by_user, split_rows
 from exlm.tasks.rows.summary import describe_table, remarks_on_labels
 from exlm.tasks.rows.table import TextTable
+from exlm.tasks.rows.task_files import file_hashes, task_files
 from exlm.tasks.tables.table_config import TableConfig
 from exlm.tasks.tables.training_texts import TrainingTexts
 
@@ -70,21 +71,21 @@ class TableTask:
         """What is saved of the task with a model or a baseline that learns from these rows."""
         table = self.table
         error_scales = None
-        if table.label_type.is_number and len(table.label_columns) > 1:
+        if table.labels.type.is_number and len(table.labels.columns) > 1:
             # standard deviations, so that no label counts more than another
-            error_scales = deviations(table.labels[train_rows])
+            error_scales = deviations(table.labels.values[train_rows])
         return SavedTask(
-            task_type=table.task_type,
+            task_type=table.labels.task_type,
             text_column=table.text_column,
             pair_column=table.pair_column,
-            label_columns=table.label_columns,
-            class_names=table.class_names,
-            binary_names=table.binary_names,
+            label_columns=table.labels.columns,
+            class_names=table.labels.class_names,
+            binary_names=table.labels.binary_names,
             molecules=self.config.molecules,
             standardize=self.config.standardize,
             error_scales=error_scales,
             unit_pattern=table.unit_pattern,
-            mask_column=self.config.mask_column if table.label_type.of_units else None,
+            mask_column=self.config.mask_column if table.labels.type.of_units else None,
         )
 
     def rows_to_predict(self, split: RowSplit) -> np.ndarray:
@@ -170,17 +171,17 @@ class TableTask:
         """InputError if nothing can be learned in train, if a number to predict has no label
         there, or if the metric of the valid part is not defined."""
         table = self.table
-        train_labels = table.labels[split["train"]]
-        columns = train_labels.reshape(-1, 1) if table.label_type.of_units else train_labels
+        train_labels = table.labels.values[split["train"]]
+        columns = train_labels.reshape(-1, 1) if table.labels.type.of_units else train_labels
         if all(len(np.unique(column[~np.isnan(column)])) < 2 for column in columns.T):
             raise InputError(
-                f"{listed(table.label_columns, 5)} has only one value in the train part, from "
+                f"{listed(table.labels.columns, 5)} has only one value in the train part, from "
                 "which nothing can be learned; use another split"
             )
         unlabelled = np.isnan(train_labels).all(0)
-        if table.label_type.is_number and unlabelled.any():
+        if table.labels.type.is_number and unlabelled.any():
             raise InputError(
-                f"column {table.label_columns[unlabelled.argmax()]!r} has no label in the train "
+                f"column {table.labels.columns[unlabelled.argmax()]!r} has no label in the train "
                 "part; leave it out or use another split"
             )
         if not self._has_score(split["valid"]):
@@ -199,16 +200,16 @@ class TableTask:
         """Whether the metric is defined for the labels of some rows: then a model that guesses has
         a score, too."""
         table = self.table
-        labels = table.labels[rows]
+        labels = table.labels.values[rows]
         # all classes of a row or unit have a probability in the place of a label
-        shape = labels.shape if table.label_type.of_units else labels.shape[:1]
-        outputs = len(table.class_names or table.label_columns)
+        shape = labels.shape if table.labels.type.of_units else labels.shape[:1]
+        outputs = len(table.labels.class_names or table.labels.columns)
         scores = score_predictions(
-            table.label_type,
+            table.labels.type,
             labels,
             predictions=np.random.default_rng(0).random((*shape, outputs)),
             metrics=[self.metric],
-            class_names=table.class_names,
+            class_names=table.labels.class_names,
         )
         return bool(np.isfinite(scores[self.metric]))
 
@@ -238,7 +239,7 @@ def make_table_task(
         )
     for remark in remarks_on_labels(merged):
         note(remark)
-    metrics = metric_names(merged.label_type, merged.class_names)
+    metrics = metric_names(merged.labels.type, merged.labels.class_names)
     default_metric = GLUE[config.dataset].metric if config.dataset in GLUE else metrics[0]
     metric = config.metric or default_metric
     summary_remarks = [
@@ -261,7 +262,7 @@ def make_table_task(
         identity=_identity(config, merged, metric),
         file_sha256=file_hashes(config),
         layout=output_layout(
-            train_file, config.header, Path("predictions.csv"), merged.label_columns
+            train_file, config.header, Path("predictions.csv"), merged.labels.columns
         ),
     )
 
@@ -278,9 +279,9 @@ def _identity(config: TableConfig, table: TextTable, metric: str) -> dict[str, A
     used = {
         "text_column": table.text_column,
         "pair_column": table.pair_column,
-        "label_columns": table.label_columns,
-        "task_type": table.task_type,
-        "positive": table.binary_names and table.binary_names[1],
+        "label_columns": table.labels.columns,
+        "task_type": table.labels.task_type,
+        "positive": table.labels.binary_names and table.labels.binary_names[1],
         "metric": metric,
     }
     left_out = [name for name in used if used[name] and getattr(config, name) is None]

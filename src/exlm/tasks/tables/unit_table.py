@@ -3,11 +3,11 @@ entities."""
 
 from collections.abc import Sequence
 from dataclasses import replace
-from itertools import chain
 
 import numpy as np
 import pandas as pd
 
+from exlm.data.cell_texts import split_units
 from exlm.data.columns import (
     LABELS_OF_UNITS,
     check_columns,
@@ -18,17 +18,18 @@ from exlm.data.columns import (
 from exlm.errors import InputError
 from exlm.tasks.config import TaskConfig
 from exlm.tasks.labels.cells import check_no_list_as_text, row_name
-from exlm.tasks.labels.column_labels import MOST_CLASSES
-from exlm.tasks.rows.datasets import read_files
-from exlm.tasks.rows.table import TextTable, join_files, unlabelled_table
+from exlm.tasks.labels.column_labels import MOST_CLASSES, Labels
+from exlm.tasks.rows.labelled_table import join_files
+from exlm.tasks.rows.table import TextTable, unlabelled_table
+from exlm.tasks.rows.task_files import read_parts
 from exlm.tasks.rows.texts import first_of_each
-from exlm.tasks.rows.units import NO_LABEL, RESIDUE, WORD, read_unit_labels, split_units
+from exlm.tasks.rows.units import NO_LABEL, RESIDUE, WORD, read_unit_labels
 
 
-def load_unit_table(config: TaskConfig, max_length: int) -> TextTable:
+def read_unit_table(config: TaskConfig, max_length: int) -> TextTable:
     """The table with the class of every unit. Classes are all labels in the cells. A text has at
     most `max_length` units, since a model reads no more tokens."""
-    files = read_files(config)
+    files = read_parts(config)
     rows, text_column, _ = join_files(files, config)
     table = unlabelled_table(rows, config.dataset, text_column)
     label_column, *other_columns = _label_columns(table.frame, config)
@@ -43,9 +44,11 @@ def load_unit_table(config: TaskConfig, max_length: int) -> TextTable:
     cells = table.frame[label_column].fillna("")
     has_lists = any(isinstance(cell, list) for cell in table.frame[table.text_column])
     unit = WORD if has_lists else _unit_of(table.texts, cells)
-    classes = sorted({*chain.from_iterable(split_units(cells, unit))} - {NO_LABEL, ""})
+    classes = sorted(
+        {label for cell in cells for label in split_units(cell, unit)} - {NO_LABEL, ""}
+    )
     _check_classes(classes, config)
-    labels, label_problems = read_unit_labels(
+    values, label_problems = read_unit_labels(
         table, label_column, config.mask_column, unit, classes, max_length
     )
     bad_rows = [row for row, problem in enumerate(label_problems) if problem]
@@ -58,11 +61,8 @@ def load_unit_table(config: TaskConfig, max_length: int) -> TextTable:
         )
     return replace(
         table,
-        labels=labels,
-        label_columns=[label_column],
-        task_type="token_classification",
+        labels=Labels([label_column], values, "token_classification", classes),
         problems=first_of_each(table.problems, label_problems),
-        class_names=classes,
         unit_pattern=unit,
     )
 
@@ -80,8 +80,8 @@ def _check_classes(classes: list[str], config: TaskConfig) -> None:
 def _unit_of(texts: Sequence[str], labels: pd.Series) -> str:
     """Words, if most texts of several words have as many labels; else residues. A few proteins may
     have blanks."""
-    word_counts = np.array([len(words) for words in split_units(texts, WORD)])
-    label_counts = np.array([len(names) for names in split_units(labels, WORD)])
+    word_counts = np.array([len(split_units(text, WORD)) for text in texts])
+    label_counts = np.array([len(split_units(cell, WORD)) for cell in labels])
     has_several = word_counts > 1
     has_equal_counts = (word_counts == label_counts)[has_several]
     return WORD if len(has_equal_counts) and has_equal_counts.mean() > 0.5 else RESIDUE
