@@ -2,6 +2,8 @@
 
 import pickle
 import runpy
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -34,6 +36,22 @@ def rows_of(corpus, tokenizer, numbers) -> list[dict]:
         ids = [tokenizer.bos_token_id, *examples[i].tolist(), tokenizer.eos_token_id]
         rows.append({"input_ids": ids, "index": i})
     return rows
+
+
+def test_the_trainer_is_imported_with_the_collator_and_not_before():
+    """It takes a seventh of the time in which a command starts; where peft is installed, the Trainer
+    imports that too."""
+    lines = (
+        "import sys",
+        "import exlm",
+        "assert 'transformers.modeling_utils' in sys.modules",
+        "assert not {'transformers.trainer_utils', 'peft'} & set(sys.modules)",
+        "from exlm import ExLMDataCollator",
+        "assert 'transformers.trainer_callback' in sys.modules",
+        "assert all(hasattr(exlm, name) for name in exlm.__all__)",
+        "assert not hasattr(exlm, 'ExLMCollator')",
+    )
+    subprocess.run([sys.executable, "-c", "\n".join(lines)], check=True)
 
 
 @pytest.mark.parametrize("ratio", [0.3, (0.02, 0.6)])
