@@ -548,6 +548,23 @@ def test_records_of_how_batches_were_cut_are_taken(recipe, whole):
     assert (whole / "result.json").exists()
 
 
+@pytest.mark.parametrize("recorded", [None, {"sequences": 500}])
+def test_a_finished_run_without_settings_of_evaluate_had_the_defaults(
+    recipe, whole, recorded, capsys
+):
+    record = json.loads((whole / "result.json").read_text())
+    record["recipe"].pop("evaluate")
+    if recorded:
+        record["recipe"]["evaluate"] = recorded
+    (whole / "result.json").write_text(json.dumps(record))
+    rewrite_manifest(whole)
+    again = {**recipe, "output": str(whole)}
+    assert pretrain_with(again, evaluate=EvaluateConfig()) == record
+    assert "other settings of evaluate" not in capsys.readouterr().err
+    assert pretrain_with(again, evaluate=EvaluateConfig(by_masks=[])) == record
+    assert "other settings of evaluate" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize("recorded", [0.5, None])
 def test_runs_of_all_versions_go_on_that_recorded_a_setting_or_did_not(recipe, whole, recorded):
     """Whether `state_share`, where it has its default, is recorded depends on the version."""

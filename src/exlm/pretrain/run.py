@@ -18,7 +18,7 @@ from exlm.ops.loss import LossSum
 from exlm.ops.precision import used_precision
 from exlm.pretrain.batches import check_positions, complete_batches
 from exlm.pretrain.held_out import HeldOutData, describe_scores, evaluate_held_out
-from exlm.pretrain.settings import ArchitectureConfig, DataConfig, Recipe
+from exlm.pretrain.settings import ArchitectureConfig, DataConfig, EvaluateConfig, Recipe
 from exlm.pretrain.start import start_hash, take_weights
 from exlm.randomness import RANDOM_NUMBERS_VERSION
 from exlm.storage.files import (
@@ -95,7 +95,9 @@ def pretrain(
         result = finished_result(directory / RUN_RESULT, "identity", identity, advice)
         if result and damage(directory) is None:
             print(f"{directory} is finished already: {_describe(result, model.has_links)}")
-            if result["recipe"]["evaluate"] != to_json_types(recipe.evaluate):
+            # Runs of before have no settings of evaluate, or not all: they had the defaults.
+            recorded = to_json_types(EvaluateConfig()) | result["recipe"].get("evaluate", {})
+            if recorded != to_json_types(recipe.evaluate):
                 note("its scores were made with other settings of evaluate, and are not made again")
             return result
         check_positions(data, model, recipe.evaluate.by_masks)
