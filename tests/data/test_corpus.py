@@ -293,6 +293,15 @@ def test_special_tokens_in_text_are_text(tmp_path):
     assert _texts(tmp_path / "out") == ["CC"]
 
 
+def test_lines_that_say_na_are_not_called_blank_alone(tmp_path, capsys):
+    """They have a text, which stands for none."""
+    _prepare(_write(tmp_path / "in.smi", ["CC", "", "NA", "null", "CO"]), tmp_path / "out")
+    assert "\n3 blank or NA\n" in capsys.readouterr().out
+    lines = _write(tmp_path / "in.txt", ["N/A", "", "CC"])
+    with pytest.raises(InputError, match=r"no row is left for training \(3 rows, 2 blank or NA, "):
+        _prepare(lines, tmp_path / "none", tokenizer="protein", max_length=3)
+
+
 def test_rows_of_tables_do_not_count_the_header(tmp_path):
     file = _write(tmp_path / "in.csv", ["smiles,y", "CC,1", ",2", "C(,3"])
     manifest = _prepare(file, tmp_path / "out", held_out=0)

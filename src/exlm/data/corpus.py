@@ -173,7 +173,13 @@ def corpus_name(paths: str | Sequence[str]) -> str:
 def describe(manifest: dict[str, Any], output: str) -> str:
     """What a user must know about the result: what was written, what else was found, and how long
     the sequences are."""
-    return render(Path(__file__).with_name("describe.txt"), **manifest, output=output)
+    template = Path(__file__).with_name("describe.txt")
+    return render(template, **manifest, output=output, count_name=count_name)
+
+
+def count_name(kind: str) -> str:
+    """What messages call a count of the manifest, which counts a text NA as blank, too."""
+    return "blank or NA" if kind == "blank" else kind
 
 
 class CorpusWriter:

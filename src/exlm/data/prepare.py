@@ -18,7 +18,14 @@ from transformers import PreTrainedTokenizerFast
 
 from exlm import __version__
 from exlm.data.chemistry import SAMPLE_SIZE, are_molecules
-from exlm.data.corpus import CORPUS_PARTS, FORMAT_VERSION, SPECIALS, CorpusWriter, describe
+from exlm.data.corpus import (
+    CORPUS_PARTS,
+    FORMAT_VERSION,
+    SPECIALS,
+    CorpusWriter,
+    count_name,
+    describe,
+)
 from exlm.data.examples import (
     InvalidRow,
     PrepareOptions,
@@ -111,7 +118,7 @@ def _write_corpus(
     counts, invalid = _write_examples(writer, options, tokenizer, sources, workers)
     lengths, duplicates = writer.write_parts(options.drop_duplicates)
     if not len(lengths["train"]):
-        numbers = ", ".join(f"{n} {what}" for what, n in (counts + invalid).items())
+        numbers = ", ".join(f"{n} {count_name(what)}" for what, n in (counts + invalid).items())
         raise InputError(
             f"no row is left for training ({numbers}); "
             "check text_column, the tokenizer and held_out"
