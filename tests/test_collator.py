@@ -39,8 +39,8 @@ def rows_of(corpus, tokenizer, numbers) -> list[dict]:
 
 
 def test_the_trainer_is_imported_with_the_collator_and_not_before():
-    """It takes a seventh of the time in which a command starts; where peft is installed, the Trainer
-    imports that too."""
+    """It takes a seventh of the time in which a command starts; where peft is installed, it imports
+    that too."""
     lines = (
         "import sys",
         "import exlm",

@@ -81,6 +81,31 @@ def test_results_count_rows_and_positives_and_say_what_so_few_are_worth(tuned, m
     assert f"\ntest also {', '.join(medians)} (medians)\n" in out
 
 
+def test_scores_of_few_labelled_rows_are_called_a_rough_guess(tuned, molecules, tmp_path, capsys):
+    output = str(tuned("binary"))
+    frame = pd.read_csv(molecules / "table.csv")[["smiles", "nitrogen"]]
+    positives, negatives = (frame[frame["nitrogen"] == label] for label in (1, 0))
+    enough = pd.concat([positives[:30], negatives[:30]])
+    assert len(enough) == 60
+    words = {
+        "few": (pd.concat([positives[:2], negatives[:1]]), "rows"),
+        "rare": (pd.concat([positives[:7], negatives[:43]]), "rows of one class (7)"),
+        "enough": (enough, ""),
+    }
+    for name, (rows, few) in words.items():
+        path = tmp_path / f"{name}.csv"
+        rows.to_csv(path, index=False)
+        guess = f"note: with so few {few} each number is a rough guess"
+        of_predict = f"{guess}; it does not tell"
+        of_evaluate = f"{guess}, and the interval itself is often too narrow; it does not tell"
+        predict(output, str(path), str(tmp_path / "p.csv"))
+        printed = capsys.readouterr().out
+        assert of_predict in printed if few else "rough guess" not in printed
+        evaluate(output, str(path), str(tmp_path / "e.json"), resamples=5)
+        printed = capsys.readouterr().out
+        assert of_evaluate in printed if few else "rough guess" not in printed
+
+
 def test_the_errors_of_several_labels_count_alike(tuned, molecules):
     """One label is a hundred times as large as the other."""
     output = tuned("regression")
@@ -253,6 +278,31 @@ def test_the_recipe_of_a_run_on_squad_can_be_run_again(texts, tmp_path):
     recipe = yaml.safe_load((tmp_path / "out" / "recipe.yaml").read_text())
     again = TaskConfig(**recipe["task"]), FinetuneConfig(**recipe["train"])
     assert finetune(out, str(texts / "model"), *again, [0])["runs"] == report["runs"]
+
+
+def test_questions_in_short_windows_need_no_stride(texts, tmp_path):
+    """The usual one does not fit. The run is the same with what was chosen, and with none."""
+    files = str(texts / "train.json"), str(texts / "valid.json")
+    model, fast = str(texts / "model"), replace(FAST, epochs=1)
+    out = tmp_path / "out"
+    results = finetune(str(out), model, TaskConfig(*files, max_length=64), fast, [0])
+    assert results["settings"]["task"]["stride"] == 21
+    config = json.loads((out / "seed-0" / "config.json").read_text())
+    assert config["task"]["stride"] == 21
+    again = TaskConfig(*files, max_length=64, stride=21)
+    assert finetune(str(out), model, again, fast, [0])["runs"] == results["runs"]
+    with pytest.raises(InputError, match="has 64 tokens; it must have at least 160"):
+        finetune(str(tmp_path / "no"), model, replace(again, stride=128), fast, [0])
+
+
+def test_runs_of_tables_are_the_same_with_and_without_the_usual_stride(tuned, molecules, capsys):
+    output = tuned("binary")
+    recorded = json.loads((output / "results.json").read_text())["settings"]["task"]
+    assert recorded["stride"] == 128
+    recipe = yaml.safe_load((output / "recipe.yaml").read_text())
+    for stride in (128, None):
+        task = TaskConfig(**{**recipe["task"], "stride": stride})
+        assert finetune(str(output), str(molecules / "model"), task, FAST, [0, 1])
 
 
 def test_a_number_with_a_bound_costs_its_row_alone(tuned, molecules, capsys):

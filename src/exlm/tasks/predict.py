@@ -70,7 +70,8 @@ def predict(
     write_frame(predictions.frame, target, layout=layout)
     print(f"{describe_counts(predictions.counts)}: {target}")
     if predictions.evaluation:
-        print_report(_report(predictions, resamples=0, seed=0), models[0].saved_task)
+        report = _report(predictions, resamples=0, seed=0)
+        print_report(report, models[0].saved_task, predictions.evaluation.positives)
     if predictions.note:
         print(f"not scored: {predictions.note}")
     return target
@@ -165,7 +166,7 @@ def evaluate(
     write_json(target, report)
     why_unusable = "without a prediction (the column problem of exlm predict says why)"
     print(describe_counts(predictions.counts).replace(UNUSABLE, why_unusable))
-    print_report(report, saved_task)
+    print_report(report, saved_task, predictions.evaluation.positives)
     print(f"everything is in {target}")
     return report
 

@@ -80,7 +80,8 @@ def _lines_of_part(grid_results: GridResults, part: str) -> list[str]:
     notes = []
     if interval:
         line += _interval_in_words(interval)
-        notes = _notes_on_few(counts)
+        positives = counts["positives"]["median"] if "positives" in counts else None
+        notes = _notes_on_few(counts["rows"]["median"], positives)
     other_scores = [
         f"{name} {in_digits(scores[name]['median'])}"
         for name in USUAL_METRICS
@@ -152,25 +153,30 @@ def _median_and_spread(score: dict[str, float], seeds: int) -> str:
     return f"{median} (median of {seeds} seeds, {low} to {high}; mean {mean} +- {std})"
 
 
-def _notes_on_few(counts: Statistics) -> list[str]:
-    """A warning of a number that rests on few rows, or on few of one class."""
-    rows = counts["rows"]["median"]
-    positives = counts["positives"]["median"] if "positives" in counts else np.inf
-    rarer = min(positives, abs(rows - positives))
+def _notes_on_few(
+    rows: float, positives: float | None, number: str = "this number", has_interval: bool = True
+) -> list[str]:
+    """A warning of a number that rests on few rows, or on few of one class if it is known how many
+    are positive."""
+    rarer = np.inf if positives is None else min(positives, rows - positives)
     if rows < FEW_ROWS:
         few = "rows"
     elif rarer < FEW_OF_A_CLASS:
         few = f"rows of one class ({rarer:.0f})"
     else:
         return []
+    interval = ", and the interval itself is often too narrow" if has_interval else ""
     return [
-        f"note: with so few {few} this number is a rough guess, and the interval itself is often "
-        "too narrow; it does not tell which of two models with similar numbers is better"
+        f"note: with so few {few} {number} is a rough guess{interval}; it does not tell which of "
+        "two models with similar numbers is better"
     ]
 
 
-def print_report(report: dict[str, Any], saved_task: SavedTask) -> None:
-    """Prints what `exlm evaluate` reports of models of a task."""
+def print_report(
+    report: dict[str, Any], saved_task: SavedTask, positives: int | None = None
+) -> None:
+    """Prints what `exlm evaluate` reports of models of a task, whose labelled rows have so many
+    `positives`, if it has any."""
     print(f"{report['labelled']} labelled rows")
     if report["in_training"] is None:
         note(
@@ -190,6 +196,9 @@ def print_report(report: dict[str, Any], saved_task: SavedTask) -> None:
             f"in brackets: {BOOTSTRAP_LEVEL:.0%} bootstrap intervals over rows "
             f"({report['resamples']} draws)"
         )
+    has_interval = report["resamples"] > 0
+    for line in _notes_on_few(report["labelled"], positives, "each number", has_interval):
+        print(line)
     if saved_task.error_scales:
         print(SCALED_ERRORS)
     scores_of_labels = pd.DataFrame(report["labels"]).T

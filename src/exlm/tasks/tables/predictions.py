@@ -55,6 +55,7 @@ class Evaluation:
     rows: np.ndarray  # the numbers of the rows to score
     # how many of them have a text or molecule of the training; None if this is not known
     seen_rows: int | None = None
+    positives: int | None = None  # how many have label 1, if every row has one of two classes
     unknown_labels: int = 0  # rows with a label that the models do not know
     # of the first model, by the name of the entry in a report: the scores of every label and of
     # every class by itself, and which classes are predicted for which; {} where there are none

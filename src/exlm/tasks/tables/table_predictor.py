@@ -198,10 +198,12 @@ class TablePredictor:
             name: LabelledPredictions(self.saved_task, labels, predictions, self.margins.get(name))
             for name, predictions in by_model.items()
         }
+        is_binary = self.saved_task.label_type.is_binary
         return Evaluation(
             scorers={name: predictions.evaluate for name, predictions in labelled.items()},
             rows=rows,
             seen_rows=None if is_seen is None else int(is_seen[rows].sum()),
+            positives=int((labels[rows] == 1).sum()) if is_binary else None,
             unknown_labels=unknown_labels,
             details=next(iter(labelled.values())).details(rows),
         )
