@@ -45,6 +45,7 @@ from exlm.tasks.questions.questions import (
     read_questions,
     window_batches,
 )
+from exlm.tasks.questions.settings import check_task, choose_stride
 from exlm.train.checkpoint import Checkpoints
 from exlm.train.loop import LoopConfig, fit
 from exlm.train.optim import OptimizerConfig
@@ -277,7 +278,7 @@ def test_damaged_and_missing_files(tmp_path):
         ({"stride": -1}, "stride is -1; it must be at least 0"),
         ({"max_answer": 0}, "max_answer is 0; it must be at least 1"),
         (
-            {"max_length": 128},
+            {"max_length": 128, "stride": 128},
             "has 128 tokens; it must have at least 160, 32 more than task.stride",
         ),
         ({"metric": "accuracy"}, "no metric 'accuracy'"),
@@ -294,6 +295,18 @@ def test_settings_that_cannot_work_are_named(tmp_path, tiny_config, tokenizer, c
         read_question_task(
             EncoderSource(str(tmp_path)), TaskConfig("train.json", "valid.json", **change)
         )
+
+
+@pytest.mark.parametrize("window,stride", [(384, 128), (160, 128), (159, 53), (64, 21), (40, 8)])
+def test_a_stride_that_is_not_given_fits_into_the_window(window, stride):
+    """Longer windows than 159 tokens have always had the usual one."""
+    assert choose_stride(window) == stride
+    check_task(TaskConfig("a.json", "b.json"), window, stride)
+
+
+def test_a_window_that_is_too_short_for_any_stride_is_refused():
+    with pytest.raises(InputError, match="has 31 tokens; it must have at least 32.*raise task.max"):
+        check_task(TaskConfig("a.json", "b.json"), 31, choose_stride(31))
 
 
 def test_questions_that_leave_no_room_and_pooling_are_refused(tmp_path, tiny_config, tokenizer):

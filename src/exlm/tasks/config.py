@@ -9,6 +9,7 @@ from exlm.data.problems import OnInvalid
 from exlm.errors import InputError, check_at_least, check_choices
 from exlm.identity import IDENTITY_IF_CHANGED, NOT_IDENTITY
 
+DEFAULT_STRIDE = 128  # tokens
 Duplicates = Literal["keep", "mean", "drop"]
 
 
@@ -61,7 +62,8 @@ class TaskConfig:
             questions.
         max_length: longest text, or pair of texts, in tokens; longest window of a question and its
             context.
-        stride: tokens that neighbouring windows of a context share (question answering).
+        stride: tokens that neighbouring windows of a context share (question answering). Where
+            absent: 128, or a third of a window that is too short for that.
         max_answer: longest answer in tokens (question answering).
         data_dir: where the files of a named data set are. Where absent: the folder molecules,
             text/glue or text/squad2 inside the folder that the environment variable EXLM_DATA
@@ -89,7 +91,7 @@ class TaskConfig:
     duplicates: Duplicates = field(default="keep", metadata=IDENTITY_IF_CHANGED)
     train_rows: int | None = None
     max_length: int | None = None
-    stride: int = 128
+    stride: int | None = None
     max_answer: int = 30
     data_dir: str | None = None
     header: bool = field(default=True, metadata=IDENTITY_IF_CHANGED)

@@ -20,7 +20,7 @@ from exlm.tasks.encoders.training import Supervision
 from exlm.tasks.labels.scores import RowScorer, quick_interval
 from exlm.tasks.questions.answers import answer, make_scorer, span_training_loss, vote
 from exlm.tasks.questions.questions import QuestionFile, read_windows, window_batches
-from exlm.tasks.questions.settings import check_task
+from exlm.tasks.questions.settings import check_task, choose_stride
 from exlm.tasks.results import SeedResult
 from exlm.tasks.rows.datasets import SQUAD, SQUAD_SIZES, size_departures
 from exlm.tasks.rows.task_files import file_hashes, task_files
@@ -33,12 +33,13 @@ def read_question_task(encoder: EncoderSource, config: TaskConfig) -> "QuestionT
     a window."""
     tokenizer = encoder.tokenizer
     max_length = encoder.limit_length(config.max_length or DEFAULT_WINDOW)
-    check_task(config, max_length)
-    config = replace(config, max_length=max_length, task_type="question_answering")
+    stride = choose_stride(max_length) if config.stride is None else config.stride
+    config = replace(config, max_length=max_length, stride=stride, task_type="question_answering")
+    check_task(config, max_length, stride)
     saved_task = SavedTask(
         task_type="question_answering",
         max_length=max_length,
-        stride=config.stride,
+        stride=stride,
         max_answer=config.max_answer,
     )
     file_sha256 = file_hashes(config)

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from exlm.data.chemistry import Standardize
 from exlm.errors import InputError
 from exlm.identity import IDENTITY_IF_CHANGED
-from exlm.tasks.config import TaskConfig
+from exlm.tasks.config import DEFAULT_STRIDE, TaskConfig
 from exlm.tasks.encoders.saved_task import TextSettings
 from exlm.tasks.labels.scores import metric_names
 from exlm.tasks.rows.datasets import GLUE
@@ -53,5 +53,7 @@ def infer_settings(
         "split": split,
         "standardize": standardize,
         "label_columns": table.labels.columns if names_labels else None,
+        # Tables have no windows, but the identities of their runs have always had this.
+        "stride": DEFAULT_STRIDE if config.stride is None else config.stride,
     }
     return TableConfig(**vars(config) | settings)
