@@ -262,7 +262,11 @@ def make_table_task(
         identity=_identity(config, merged, metric),
         file_sha256=file_hashes(config),
         layout=output_layout(
-            train_file, config.header, Path("predictions.csv"), merged.labels.columns
+            train_file,
+            config.header,
+            Path("predictions.csv"),
+            merged.labels.columns,
+            config.sheet,
         ),
     )
 
