@@ -318,12 +318,13 @@ def test_a_table_without_a_header_line(tmp_path):
     ],
 )
 def test_the_column_of_the_texts(columns, text_column):
+    frame = pd.DataFrame("CCO", [0, 1], columns)
     if text_column:
-        assert choose_column(columns, None, "a.csv") == text_column
+        assert choose_column(frame, None, "a.csv") == text_column
     else:
         candidates = ["drug", "sequence"] if "drug" in columns else columns
         with pytest.raises(InputError) as caught:
-            choose_column(columns, None, "a.csv")
+            choose_column(frame, None, "a.csv")
         assert str(caught.value) == (
             "a.csv: cannot tell the text column; set text_column to one of: "
             f"{', '.join(candidates)} (and pair_column, if there are two texts)"
@@ -591,7 +592,7 @@ def test_a_title_above_the_names_of_columns_is_named(tmp_path):
     with pytest.raises(InputError, match="Lab X report, Unnamed: 1.* if it is a title, delete"):
         rows(str(tmp_path / "a.xlsx"))
     with pytest.raises(InputError, match="no column 'smiles'; it has: .* if it is a title, delete"):
-        choose_column(read_frame(tmp_path / "a.xlsx").columns, "smiles", "a.xlsx")
+        choose_column(read_frame(tmp_path / "a.xlsx"), "smiles", "a.xlsx")
 
 
 @pytest.mark.parametrize("encoding", ["utf-16-le", "utf-16-be"])
@@ -696,7 +697,8 @@ def test_a_workbook_whose_formulas_were_never_computed_is_refused(tmp_path):
     for row in (["SMILES", "pIC50"], ["CCO", "=9-LOG10(50)"], ["CCN", 5.5]):
         book.active.append(row)
     book.save(tmp_path / "a.xlsx")
-    with pytest.raises(InputError, match=r"formulas such as '=9-LOG10\(50\)' without their values"):
+    message = r"formulas such as '=9-LOG10\(50\)' without their values, the first in cell B2; .* =$"
+    with pytest.raises(InputError, match=message):
         read_frame(tmp_path / "a.xlsx")
 
 
@@ -988,6 +990,34 @@ def test_a_table_for_pandas_has_tabs_in_tsv_whatever_the_input_has(tmp_path):
     layout = output_layout(path, True, target)
     write_frame(read_frame(path).assign(score=0.25), target, layout=layout)
     assert pd.read_csv(target, sep="\t")["score"].tolist() == [0.25, 0.25]
+
+
+@pytest.mark.parametrize("ending", [".csv", ".tsv", ".xlsx"])
+@pytest.mark.parametrize("input_ending", [".csv", ".tsv", ".txt", ".xlsx"])
+def test_a_column_without_a_name_comes_back_without_one(tmp_path, input_ending, ending):
+    """R writes row names so, and pandas a table that it has read from R."""
+    headings = ["", "Unnamed: 0", "smiles", "", "Unnamed: 3.1"]
+    cells = pd.DataFrame([headings, ["1", "a", "CCO", "x", "b"]])
+    path = tmp_path / f"a{input_ending}"
+    if input_ending == ".xlsx":
+        cells.to_excel(path, index=False, header=False)
+    else:
+        mark = "," if input_ending == ".csv" else "\t"
+        cells.to_csv(path, sep=mark, index=False, header=False)
+    frame = read_frame(path)
+    assert len(set(frame)) == 5 and set(headings[1:3]) < set(frame)
+    target = tmp_path / f"out{ending}"
+    write_frame(frame.assign(score=1), target, layout=output_layout(str(path), True, target))
+    read_back = {".csv": pd.read_csv, ".tsv": pd.read_table, ".xlsx": pd.read_excel}[ending]
+    first_rows = read_back(target, header=None, dtype=str, keep_default_na=False)
+    assert first_rows.values.tolist() == [[*headings, "score"], [*cells.iloc[1], "1"]]
+
+
+def test_columns_without_a_name_do_not_lose_their_semicolons(tmp_path):
+    path = write(tmp_path / "a.csv", '"";"id";"smiles"\n"1";"a";"CCO"\n')
+    layout = output_layout(path, True, tmp_path / "out.csv")
+    write_frame(read_frame(path), tmp_path / "out.csv", layout=layout)
+    assert (tmp_path / "out.csv").read_text() == ";id;smiles\n1;a;CCO\n"
 
 
 def test_blank_lines_above_a_table_are_left_out(tmp_path):

@@ -22,6 +22,7 @@ from exlm.pretrain.settings import ArchitectureConfig
 from exlm.storage.models import save_model
 from exlm.storage.tokenizers import load_tokenizer
 from exlm.tasks.config import TaskConfig
+from exlm.tasks.embed import embed
 from exlm.tasks.encoders.loading import load_finetuned
 from exlm.tasks.encoders.saved_task import SavedTask
 from exlm.tasks.finetune import finetune
@@ -431,6 +432,25 @@ def test_columns_that_were_there_stay_and_the_names_of_the_new_ones_are_told(
     table.to_csv(tmp_path / "b.csv", index=False)
     predict(model, str(tmp_path / "b.csv"), str(tmp_path / "p.csv"))
     assert "already has" not in capsys.readouterr().err
+
+
+def test_columns_without_a_name_stay_without_one(tuned, molecules, tmp_path, monkeypatch):
+    monkeypatch.setattr("exlm.tasks.tables.table_predictor.PIECE_ROWS", 2)
+    monkeypatch.setattr("exlm.data.output_files.PIECE_ROWS", 2)
+    lines = ['"";"smiles";"";"Unnamed: 2"', *[f"{i};{'C' * i}O;x;y" for i in range(1, 4)]]
+    (tmp_path / "a.csv").write_text("\n".join(lines) + "\n")
+    pd.read_csv(tmp_path / "a.csv", sep=";", header=None).to_excel(
+        tmp_path / "a.xlsx", index=False, header=False
+    )
+    given = [["", "smiles", "", "Unnamed: 2"], *[line.split(";") for line in lines[1:]]]
+    for name in ("a.csv", "a.xlsx"):
+        for target in (tmp_path / "p.csv", tmp_path / "p.tsv"):
+            predict(str(tuned("regression")), str(tmp_path / name), str(target))
+            mark = next(mark for mark in ";,\t" if mark in target.read_text())
+            rows = [line.split(mark) for line in target.read_text().splitlines()]
+            assert [row[:4] for row in rows] == given and rows[0][4] == "predicted weight"
+    embed(str(molecules / "model"), str(tmp_path / "a.csv"), str(tmp_path / "e.csv"))
+    assert (tmp_path / "e.csv").read_text().startswith(";smiles;;Unnamed: 2;row;text;")
 
 
 def test_a_model_of_molecules_reads_the_column_called_smiles(tuned, molecules, tmp_path, capsys):

@@ -203,7 +203,7 @@ def test_prediction_table_has_no_labels(tmp_path):
         (
             "smiles\nC\n",
             (None, None),
-            "cannot tell the label columns; set label_columns, from: none",
+            "has no column for labels, only smiles; add one, or name another file",
         ),
         (
             "smiles,y\nC,\nC,NA\n",
@@ -343,13 +343,53 @@ def test_one_of_several_columns_of_smiles_has_to_be_named(tmp_path):
 
 
 def test_a_column_of_remarks_that_is_nearly_empty_is_not_taken_for_texts(tmp_path):
-    lines = ["Comment,SMILES (Molecule),y", "see file,CCO,1", ",CC,2", ",CCC,3"]
+    lines = ["Comment,Ligand (SMILES code),y", "see file,CCO,1", ",CC,2", ",CCC,3"]
     path = write(tmp_path / "a.csv", "\n".join(lines))
     with pytest.raises(
         InputError, match="'Comment', which was found .* empty in 2 of 3 rows; name"
     ):
         load_table(path, None, ["y"])
-    assert load_table(path, "SMILES (Molecule)", ["y"]).texts == ["CCO", "CC", "CCC"]
+    assert load_table(path, "Ligand (SMILES code)", ["y"]).texts == ["CCO", "CC", "CCC"]
+
+
+@pytest.mark.parametrize("name", ["SMILES (isomeric)", "Canonical SMILES", "smiles_std"])
+def test_an_empty_column_is_no_candidate_and_a_name_with_smiles_is(tmp_path, name):
+    """As in workbooks of measurements, whose remarks were left empty."""
+    lines = [f"Comment,SMILES source,{name},unit,y", ",ChEMBL,CCO,,1.5", ",own,CC,NA,2.5"]
+    path = write(tmp_path / "a.csv", "\n".join(lines))
+    table = load_table(path, None, None)
+    assert (table.text_column, table.labels.columns) == (name, ["y"])
+    remarks = [line.replace(",", "tested twice,", 1) for line in lines[1:]]
+    path = write(tmp_path / "b.csv", "\n".join([lines[0], *remarks]))
+    assert load_table(path, None, ["y"]).text_column == name
+
+
+def test_several_columns_of_molecules_are_named(tmp_path):
+    path = write(tmp_path / "a.csv", "SMILES (raw),smiles_std,Comment,y\nCCO,OCC,dry,1\n")
+    with pytest.raises(InputError, match=r"to one of: SMILES \(raw\), smiles_std \(and"):
+        load_table(path, None, ["y"])
+
+
+def test_a_column_that_is_empty_in_one_file_is_still_that_of_the_texts():
+    train = pd.DataFrame({"smiles": ["CC", "CO"], "comment": "dry", "y": [1, 0]})
+    test = pd.DataFrame({"smiles": [""], "comment": "wet", "y": [1]})
+    table = make_table({"train": FileRows(train), "test": FileRows(test)}, "t.csv", None, ["y"])
+    assert table.texts == ["CC", "CO", ""]
+    only = make_table(FileRows(test.drop(columns="comment")), "t.csv", None, [])
+    assert only.text_column == "smiles" and only.problems == ["empty text"]
+
+
+def test_an_empty_column_is_no_label(tmp_path):
+    path = write(tmp_path / "a.csv", "smiles,toxic,checked\nCCO,1,\nCC,0,n.d.\n")
+    table = load_table(path, None, None)
+    assert (table.labels.columns, table.labels.task_type) == (["toxic"], "binary")
+
+
+def test_a_sheet_that_has_no_labels_is_named(tmp_path):
+    pd.DataFrame({"Read me": ["see Data", "ask Eve"]}).to_excel(tmp_path / "a.xlsx", index=False)
+    message = "a.xlsx has no column for labels, only Read me; add one, or name another sheet with"
+    with pytest.raises(InputError, match=message):
+        load_table(tmp_path / "a.xlsx", None, None)
 
 
 def test_a_column_that_is_named_as_labels_is_not_proposed_as_texts(tmp_path):
@@ -748,6 +788,12 @@ def test_words_of_several_ways_to_say_yes_are_said(tmp_path, capsys):
 def test_a_bound_among_decimal_commas_is_the_cell_that_is_named():
     frame = pd.DataFrame({"text": ["a"] * 3, "y": ["1,29", "3,5", ">2,30"]})
     message = "row 3: '>2,30' is more than a number.* a bound .* leave its cell empty"
+    with pytest.raises(InputError, match=f"{message}$"):
+        make_table(FileRows(frame), "a.csv", None, ["y"], task_type="regression")
+    frame["y"] = ["1,29", "<3,5", ">2,30"]
+    message = (
+        "row 2: '<3,5' is more than a number.* leave its cell empty .rows with such cells: 2.$"
+    )
     with pytest.raises(InputError, match=message):
         make_table(FileRows(frame), "a.csv", None, ["y"], task_type="regression")
 

@@ -5,7 +5,10 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Sequence
 from typing import Any
 
-from exlm.data.chemistry import molecule_problem
+import pandas as pd
+
+from exlm.data.cell_texts import text_to_read
+from exlm.data.chemistry import are_molecules, molecule_problem
 from exlm.data.open_files import STANDARD_INPUT, advice_on_name
 from exlm.errors import InputError
 
@@ -16,43 +19,64 @@ TEXT_NAMES_BY_RANK = (
     BEST_TEXT_NAMES,
     ".*smiles|smilesstring|structure|molecule|drug|sentence|review|document|content|tweet|headline"
     "|sequence|seq|aaseq|sequenceaa|proteinsequence",
+)
+# Of molecules, as "SMILES (isomeric)", or of something else, as "SMILES source"
+NAMES_THAT_BEGIN_WITH_SMILES = "smiles.+"
+LAST_TEXT_NAMES_BY_RANK = (
     "comment",  # most often a remark on the text
     "tokens|words",
 )
 FIRST_TEXT_NAMES = "premise|question|query|(sentence|question|text)[1a]"
 SECOND_TEXT_NAMES = "hypothesis|sentence|passage|(sentence|question|text)[2b]"
-ALL_TEXT_NAMES = "|".join([*TEXT_NAMES_BY_RANK, FIRST_TEXT_NAMES, SECOND_TEXT_NAMES])
+ALL_TEXT_NAMES = "|".join(
+    [*TEXT_NAMES_BY_RANK, *LAST_TEXT_NAMES_BY_RANK, FIRST_TEXT_NAMES, SECOND_TEXT_NAMES]
+)
 LABELS_OF_UNITS = ("labels?", "nertags", "tags", "ner", "tag", "postags")
 # The same for names as they are, of columns that name or number the rows; pandas calls a column
 # without a name "Unnamed: 0"
 ROW_NAME = re.compile(r"(.*[ _-])?name", re.IGNORECASE)
-IDENTIFIER = re.compile(r"(.*[ _-])?(?i:id|idx|index|row|cid)|.*[a-z]I[Dd]|Unnamed: \d+")
+IDENTIFIER = re.compile(r"(.*[ _-])?(?i:id|idx|index|row|cid)|.*[a-z]I[Dd]|Unnamed: \d+(\.1)*")
 
 
 def choose_column(
-    columns: Iterable[str],
+    frame: pd.DataFrame,
     text_column: str | None,
     where: str,
     label_columns: Collection[str] = (),
 ) -> str:
     """The column `text_column` of the table `where`; without this, the only one with a usual name,
-    or the only one. InputError if none fits, which proposes all but the `label_columns`."""
-    columns = list(columns)
+    or the only one. A column that is empty in all rows of `frame` is taken only if no other one has
+    a usual name. InputError if none fits, which proposes all but the `label_columns`."""
+    columns = list(frame.columns)
     if text_column is not None:
         check_columns(columns, where, text_column)
         return text_column
-    candidates = preferred_columns(columns, TEXT_NAMES_BY_RANK)
+    filled = [name for name in columns if any(map(text_to_read, frame[name]))]
+    candidates = _usual_columns(frame[filled]) or _usual_columns(frame)
     if len(columns) == 1 and not looks_like_data(columns[0]):
         candidates = columns
     if len(candidates) == 1:
         return candidates[0]
     check_header(columns, where)
-    proposals = [name for name in candidates or columns if name not in label_columns]
+    proposals = [name for name in candidates or filled or columns if name not in label_columns]
     raise InputError(
         f"{where}: cannot tell the text column; set text_column to one of: "
         f"{listed(proposals)} (and pair_column, if there are two texts)"
         f"{_advice_on_title(columns)}"
     )
+
+
+def _usual_columns(frame: pd.DataFrame) -> list[str]:
+    """Those columns that have the best usual name of texts that any of them has."""
+    columns = list(frame.columns)
+    if best := preferred_columns(columns, TEXT_NAMES_BY_RANK):
+        return best
+    molecules = [
+        name
+        for name in text_columns(columns, NAMES_THAT_BEGIN_WITH_SMILES)
+        if are_molecules(map(text_to_read, frame[name]))
+    ]
+    return molecules or preferred_columns(columns, LAST_TEXT_NAMES_BY_RANK)
 
 
 def pair_columns(columns: Iterable[str]) -> tuple[str, str] | tuple[None, None]:

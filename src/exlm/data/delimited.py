@@ -3,7 +3,7 @@ cells, and where the header line is."""
 
 import csv
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from itertools import chain, takewhile, zip_longest
 from typing import Any, NamedTuple
 
@@ -23,13 +23,19 @@ class TableLayout(NamedTuple):
     separator: str = ","
     lines_above: int = 0  # lines above the table that are not blank
     decimal: str = "."  # the mark before the decimals of numbers that are written
+    # what columns are called here that are written without a name
+    without_names: tuple[str, ...] = ()
+
+    def headings(self, names: Iterable[Any]) -> list[str]:
+        """What is written above the columns of these names."""
+        return ["" if name in self.without_names else str(name) for name in names]
 
 
 AS_PROGRAMS_WRITE = TableLayout()
 
 
-def read_delimited(file: DataFile) -> Iterator[Record]:
-    """The records of a .csv or .tsv file."""
+def read_delimited(file: DataFile) -> Iterator[list[str]]:
+    """The rows of cells of a .csv or .tsv file."""
     csv.field_size_limit(LONGEST_LINE)  # Python's own limit is lower
     layout = find_layout(file)
     # Columns are given for files of GLUE, in which quotes are part of the text.
@@ -38,7 +44,7 @@ def read_delimited(file: DataFile) -> Iterator[Record]:
     rows = _unquoted_rows(file.name) if is_plain else _csv_rows(file.name, layout.separator)
     for _ in range(layout.lines_above):
         next(filter(None, rows), None)
-    return records_of(rows, file)
+    return rows
 
 
 def _quotes_enclose_cells(name: str) -> bool:
@@ -91,8 +97,8 @@ def records_of(rows: Iterator[list[Any]], file: DataFile) -> Iterator[Record]:
     """Rows of cells as records. Missing cells at the end of a row are "", and the rows that have
     some are counted in a note; a row with more cells than the first has a problem. A row whose
     cells are empty or spaces is blank, as spreadsheet programs leave them behind a table."""
-    first = next((cells for cells in rows if not _is_blank(cells)), None)
-    if first is None:
+    first = first_row(rows)
+    if not first:
         return
     columns, first_is_data = _columns(first, file)
     check_different(columns, file.name)
@@ -117,6 +123,11 @@ def records_of(rows: Iterator[list[Any]], file: DataFile) -> Iterator[Record]:
         )
 
 
+def first_row(rows: Iterator[list[Any]]) -> list[Any]:
+    """The first row that is not blank; [] if there is none."""
+    return next((cells for cells in rows if not _is_blank(cells)), [])
+
+
 def _is_blank(cells: list[Any]) -> bool:
     return not any(str(cell).strip() for cell in cells)
 
@@ -127,7 +138,20 @@ def _columns(first: list[Any], file: DataFile) -> tuple[list[str], bool]:
         return [f"column {i}" for i in range(1, len(first) + 1)], True
     if file.columns_if_missing and set(file.columns_if_missing).isdisjoint(first):
         return list(file.columns_if_missing), True
-    return [str(cell) or f"Unnamed: {i}" for i, cell in enumerate(first)], False
+    return name_columns(first), False
+
+
+def name_columns(headings: list[Any]) -> list[str]:
+    """The headings of a table; an empty one becomes a name that no other column has, as pandas
+    calls it."""
+    names = list(map(str, headings))
+    for i, name in enumerate(names):
+        if not name:
+            name = f"Unnamed: {i}"
+            while name in names:
+                name += ".1"
+            names[i] = name
+    return names
 
 
 def find_layout(file: DataFile) -> TableLayout:

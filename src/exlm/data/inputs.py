@@ -105,7 +105,7 @@ def texts_and_problems(file: DataFile, text_column: str | None = None) -> Iterat
     for rows in read_frames(file, ROWS_IN_MEMORY):
         columns = rows.frame.columns
         if column is None and len(columns):
-            column = choose_column(columns, text_column, file.name)
+            column = choose_column(rows.frame, text_column, file.name)
         cells = rows.frame.get(column, pd.Series("", rows.frame.index))
         numbers = (rows.frame.index + 1).tolist()
         for number, cell, problem in zip(numbers, cells, rows.problems_of_rows, strict=True):

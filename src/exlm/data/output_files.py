@@ -18,6 +18,7 @@ from exlm.data.delimited import AS_PROGRAMS_WRITE, TableLayout, find_layout
 from exlm.data.formats import DataFile, data_files, format_of
 from exlm.data.frames import FileRows, find_columns, read_frames
 from exlm.data.open_files import explain_read_errors, is_standard_input, path_of
+from exlm.data.records import columns_without_names
 from exlm.errors import InputError, import_optional, note
 from exlm.storage.files import (
     check_suffix,
@@ -30,6 +31,7 @@ from exlm.storage.files import (
 )
 from exlm.storage.run_directories import resumable_directory
 
+WITH_HEADINGS = ("csv", "tsv", "txt", "xlsx")  # formats of tables that name columns above them
 PIECE_ROWS = 10_000  # the most rows of a frame, whose results are a piece
 
 
@@ -69,19 +71,29 @@ def check_output(target: Path, input: str, suffixes: tuple[str, ...]) -> None:
 
 
 def output_layout(
-    input: str, header: bool, target: Path, label_columns: Sequence[str] = ()
+    input: str,
+    header: bool,
+    target: Path,
+    label_columns: Sequence[str] = (),
+    sheet: str | None = None,
 ) -> TableLayout:
-    """How the .csv file `target` is divided that has the rows of the file `input`: by semicolons,
-    if those divide the input, and then with the mark before decimals that its `label_columns` have,
-    or else its other columns. So the program that wrote the input reads both alike. A note says if
-    the mark is a point, because most programs that write semicolons expect commas."""
-    if target.suffix != ".csv" or format_of(input) not in ("csv", "tsv"):
+    """How the table `target` is written that has the rows of the file `input`: columns without a
+    name stay so, and a .csv file is divided by semicolons, if those divide the input, and then has
+    the mark before decimals that its `label_columns` have, or else its other columns. So the
+    program that wrote the input reads both alike. A note says if the mark is a point, because most
+    programs that write semicolons expect commas."""
+    input_format = format_of(input)
+    if target.suffix not in (".csv", ".tsv", ".xlsx") or input_format not in WITH_HEADINGS:
         return AS_PROGRAMS_WRITE
-    [file] = data_files([input], header)
+    [file] = data_files([input], header, sheet if input_format == "xlsx" else None)
     with explain_read_errors(input):
+        as_usual = TableLayout(without_names=tuple(columns_without_names(file)))
+        if target.suffix != ".csv" or input_format not in ("csv", "tsv"):
+            return as_usual
         layout = find_layout(file)
     if layout.separator != ";":
-        return AS_PROGRAMS_WRITE
+        return as_usual
+    layout = layout._replace(without_names=as_usual.without_names)
     marks = _marks_by_column(file)
     of_labels = ChainMap(*(marks.get(name, {}) for name in label_columns))
     of_table = ChainMap(*marks.values())

@@ -12,7 +12,7 @@ from rdkit import Chem, rdBase
 
 from exlm.data.columns import BEST_TEXT_NAMES, check_different, listed, text_columns
 from exlm.data.conll import read_conll
-from exlm.data.delimited import read_delimited, records_of
+from exlm.data.delimited import first_row, name_columns, read_delimited, records_of
 from exlm.data.formats import HUB_NAME, DataFile, Record
 from exlm.data.open_files import LARGEST_FILE, check_length, note_once, path_of, text_lines
 from exlm.errors import InputError, first_line, import_optional
@@ -113,7 +113,7 @@ def _structure(text: str, name: str) -> Record:
     return Record(dict(zip(columns, cells, strict=True)), problem)
 
 
-def _xlsx(file: DataFile) -> Iterator[Record]:
+def _rows_of_sheet(file: DataFile) -> Iterator[list[Any]]:
     """The rows of a sheet of a workbook. InputError if there is no sheet of the name."""
     import_optional("openpyxl", "excel", f"reading {file.name}")
     path = path_of(file.name)
@@ -144,8 +144,7 @@ def _xlsx(file: DataFile) -> Iterator[Record]:
         raise InputError(
             f"{file.name} cannot be read: {first_line(error)}; save it again as .xlsx"
         ) from error
-    rows = frame.values.tolist()
-    yield from records_of(iter(rows), file)
+    return iter(frame.values.tolist())
 
 
 def _check_formulas(name: str, values: pd.DataFrame, sheet: Any) -> None:
@@ -156,8 +155,9 @@ def _check_formulas(name: str, values: pd.DataFrame, sheet: Any) -> None:
     inside = [cell for cell in formulas if cell.row <= height and cell.column <= width]
     if formulas and all(values.iat[cell.row - 1, cell.column - 1] == "" for cell in inside):
         raise InputError(
-            f"{name} has formulas such as {formulas[0].value!r} without their values; "
-            "open it in a spreadsheet program and save it again, or paste values over them"
+            f"{name} has formulas such as {formulas[0].value!r} without their values, the first in "
+            f"cell {formulas[0].coordinate}; open it in a spreadsheet program and save it again, "
+            "or paste values over them; make a text cell of a text that begins with ="
         )
 
 
@@ -192,16 +192,35 @@ def _hub(file: DataFile) -> Iterator[Record]:
     yield from map(Record, rows)
 
 
+# Each gives the rows of cells of a table; the first that is not blank names the columns.
+ROW_READERS: dict[str, Callable[[DataFile], Iterator[list[Any]]]] = {
+    "csv": read_delimited,
+    "tsv": read_delimited,
+    "xlsx": _rows_of_sheet,
+}
+
+
+def _table(file: DataFile) -> Iterator[Record]:
+    yield from records_of(ROW_READERS[file.format](file), file)
+
+
+def columns_without_names(file: DataFile) -> list[str]:
+    """What the columns of a table are called here whose headings are empty in the file."""
+    if file.format not in ROW_READERS or not file.has_names:
+        return []
+    headings = first_row(ROW_READERS[file.format](file))
+    names = name_columns(headings)
+    return [name for name, heading in zip(names, headings, strict=True) if not str(heading)]
+
+
 # Each yields the records of a file. Parquet files have none: `frames.py` reads them as they are.
 READERS: dict[str, Callable[[DataFile], Iterator[Record]]] = {
     "smi": _smi,
-    "csv": read_delimited,
-    "tsv": read_delimited,
+    **dict.fromkeys(ROW_READERS, _table),
     "jsonl": _jsonl,
     "fasta": _fasta,
     "conll": read_conll,
     "sdf": _sdf,
-    "xlsx": _xlsx,
     "lines": _lines,
     "hub": _hub,
 }

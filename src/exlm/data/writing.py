@@ -28,10 +28,12 @@ def write_frame(
     layout: TableLayout = AS_PROGRAMS_WRITE,
 ) -> None:
     """Writes a file with one of the ENDINGS, whole or not at all; lists as JSON where a format has
-    none. Texts stay texts. `layout` is that of a .csv file. InputError for another ending, and for
-    cells that a format cannot hold, such as times with a zone."""
+    none. Texts stay texts. `layout` is that of a .csv file, and says for .tsv and .xlsx files which
+    headings are empty. InputError for another ending, and for cells that a format cannot hold, such
+    as times with a zone."""
     check_suffix(path, ENDINGS)
-    layout = TableLayout("\t") if path.suffix == ".tsv" else layout
+    if path.suffix == ".tsv":
+        layout = TableLayout("\t", without_names=layout.without_names)
 
     def write(columns: pd.DataFrame, file: Path) -> None:
         if path.suffix == ".parquet":
@@ -39,7 +41,7 @@ def write_frame(
         elif path.suffix == ".jsonl":
             _write_lines(columns, file)
         elif path.suffix == ".xlsx":
-            _write_sheet(_without_lists(columns), file)
+            _write_sheet(_without_lists(columns), file, layout)
         else:
             _write_text(_without_lists(columns), file, header, layout)
 
@@ -79,7 +81,7 @@ def _write_text(frame: pd.DataFrame, file: Path, header: bool, layout: TableLayo
         sep=layout.separator,
         decimal=layout.decimal,
         index=False,
-        header=header,
+        header=layout.headings(frame) if header else False,
         quoting=quoting,
     )
 
@@ -97,7 +99,7 @@ def _write_lines(frame: pd.DataFrame, file: Path) -> None:
             print(as_json(record), file=stream)
 
 
-def _write_sheet(frame: pd.DataFrame, file: Path) -> None:
+def _write_sheet(frame: pd.DataFrame, file: Path, layout: TableLayout) -> None:
     """Writes an .xlsx file. A text that begins with = stays a text, and is no formula. A whole
     number of more than 15 digits becomes a text, because spreadsheet programs would round it.
     ValueError for texts that a workbook cannot hold."""
@@ -106,7 +108,7 @@ def _write_sheet(frame: pd.DataFrame, file: Path) -> None:
         if texts.str.len().max() > LONGEST_CELL or texts.str.contains(CONTROL).any():
             raise ValueError(f"{name} has texts that are too long, or control characters")
     with pd.ExcelWriter(file, engine="openpyxl") as writer:
-        frame.to_excel(writer, index=False)
+        frame.to_excel(writer, index=False, header=layout.headings(frame))
         for row in writer.book.active.iter_rows():
             for cell in row:
                 if cell.data_type == "f":

@@ -89,7 +89,7 @@ def score(
     if wild_type is not None:
         wild_types = pd.Series([read_wild_type(wild_type)] * len(frame), name="wild_type")
     else:
-        wild_types = frame[choose_column(frame.columns, text_column, input)]
+        wild_types = frame[choose_column(frame, text_column, input)]
     rows = zip(wild_types, frame[mutations_column], table.problems_of_rows, strict=True)
     mutants = [
         _read_mutant(wild, mutations, problem, first_position) for wild, mutations, problem in rows
@@ -101,7 +101,8 @@ def score(
     scores, problems = score_mutants(network, tokenizer, mutants)
     columns = {"score": scores[:, 0], "joint_score": scores[:, 1], "problem": problems}
     result = with_columns(frame, columns)
-    layout = output_layout(input, header, target, [label_column] if label_column else [])
+    label_columns = [label_column] if label_column else []
+    layout = output_layout(input, header, target, label_columns, sheet)
     write_frame(result, target, layout=layout)
     failed = sum(map(bool, problems))
     print(f"{len(frame) - failed} rows scored, {failed} marked in the column problem: {target}")
@@ -143,7 +144,7 @@ def read_wild_type(wild_type: str) -> str:
     frame = read_file(wild_type).frame
     if len(frame) != 1:
         raise InputError(f"{wild_type} has {len(frame)} sequences; give a file with the wild type")
-    return str(frame[choose_column(frame.columns, None, wild_type)].iloc[0])
+    return str(frame[choose_column(frame, None, wild_type)].iloc[0])
 
 
 def _print_correlations(cells: pd.Series, scores: np.ndarray) -> None:

@@ -66,7 +66,9 @@ def embed(
     reader = reader_for(first, tokenizer, max_length, text_settings, standardize, read_options)
     if reader.molecules and reader.standardize == "none":
         note_spelling(first.texts, input)
-    layout = output_files.output_layout(input, read_options.header, target)
+    layout = output_files.output_layout(
+        input, read_options.header, target, sheet=read_options.sheet
+    )
 
     def write(rows: frames.FileRows, path: Path) -> dict[str, int]:
         table = unlabelled_table(rows, input, first.text_column, pair_column)

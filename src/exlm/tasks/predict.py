@@ -57,7 +57,13 @@ def predict(
     task_kind = find_task_kind(models[0].saved_task.task_type)
     if task_kind is TABLE_KIND:
         predictor = make_table_predictor(models, input, predict_options)
-        layout = output_layout(input, predict_options.header, target, predictor.label_columns)
+        layout = output_layout(
+            input,
+            predict_options.header,
+            target,
+            predictor.label_columns,
+            predict_options.sheet,
+        )
         # pieces of a workbook cannot be joined
         if predictor.by_frames and target.suffix != ".xlsx":
             counts = _write_by_frames(predictor, target, layout)
@@ -65,7 +71,7 @@ def predict(
             return target
         predictions = predictor.predict()
     else:
-        layout = output_layout(input, predict_options.header, target)
+        layout = output_layout(input, predict_options.header, target, sheet=predict_options.sheet)
         predictions = task_kind.predict_file(models, input, predict_options)
     write_frame(predictions.frame, target, layout=layout)
     print(f"{describe_counts(predictions.counts)}: {target}")

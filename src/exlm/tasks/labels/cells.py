@@ -157,7 +157,9 @@ def check_numbers(cells: pd.DataFrame, numbers: pd.DataFrame, path: str | Path) 
             continue
         unread = texts[numbers[name][texts.index].isna()]
         if len(unread):
-            raise InputError(f"{path}: column {name!r}, {_unread_number(texts, unread.index[0])}")
+            problem = _unread_number(texts, unread.index[0])
+            others = f" (rows with such cells: {len(unread)})" if len(unread) > 1 else ""
+            raise InputError(f"{path}: column {name!r}, {problem}{others}")
         marked = texts[texts.str.contains("[,%]")]
         if len(marked):
             note(

@@ -37,8 +37,11 @@ def infer_label_columns(
 ) -> list[str]:
     """The columns that are taken for labels, out of the columns `others` without texts: the only
     one, the only numeric one, or all numeric ones if they hold nothing but 0 and 1; if none is
-    numeric, all if they say yes or no. Columns that number or name the rows are left out first."""
+    numeric, all if they say yes or no. Columns that are empty, and those that number or name the
+    rows, are left out first."""
     cells = label_cells(others, list(others.columns), text_problems)
+    is_filled = cells.notna().any()
+    cells = cells.loc[:, is_filled] if is_filled.any() else cells
     numbers = cells.apply(read_numbers)
     bits = zeros_and_ones(cells, numbers, None)
     columns = [name for name in cells.columns if not _is_identifier(cells[name], bits[name])]
@@ -48,7 +51,7 @@ def infer_label_columns(
         return columns
     raise InputError(
         f"{path}: cannot tell the label columns; set label_columns, from: "
-        f"{listed(cells) or 'none'} (a column of identifiers is never taken by itself)"
+        f"{listed(cells)} (a column of identifiers is never taken by itself)"
     )
 
 

@@ -18,6 +18,7 @@ from exlm.data.columns import (
     pair_columns,
 )
 from exlm.data.decimals import find_possible_thousands
+from exlm.data.formats import format_of
 from exlm.data.frames import FileRows
 from exlm.errors import InputError
 from exlm.tasks.config import TaskConfig
@@ -99,6 +100,13 @@ def _label_columns(files: dict[str, FileRows], config: TaskConfig, table: TextTa
     if not names:
         not_labels = [*texts, *split_columns(config.split)]
         others = table.frame[train_columns].drop(columns=not_labels, errors="ignore")
+        if others.columns.empty:
+            is_workbook = format_of(config.dataset) == "xlsx"
+            another = "sheet with --sheet" if is_workbook else "file"
+            raise InputError(
+                f"{config.dataset} has no column for labels, only {listed(train_columns)}; "
+                f"add one, or name another {another}"
+            )
         names = infer_label_columns(others, table.problems, config.dataset)
     for part, file in files.items():
         if not set(names) <= set(file.frame):
@@ -119,8 +127,11 @@ def join_files(files: dict[str, FileRows], config: TaskConfig) -> tuple[FileRows
     for part, file in files.items():
         name = _file_name(config, part)
         config_of_file = config
-        if config.pair_column is None and config.text_column not in file.frame:
-            config_of_file = replace(config, text_column=None)
+        if config.pair_column is None:
+            # a column that is empty in this file is still the one of the texts, if it is in train
+            known = text_column if pair_column is None else config.text_column
+            known = known if known in file.frame else None
+            config_of_file = replace(config, text_column=known)
         text_here, pair_here = _text_columns(file.frame, config_of_file, name)
         if (pair_here is None) != (pair_column is None):
             raise _difference(files, config, part, "in whether a row has two texts")
@@ -170,7 +181,7 @@ def _text_columns(frame: pd.DataFrame, config: TaskConfig, where: str) -> tuple[
     pair_column = config.pair_column
     if text_column is None and pair_column is None:
         text_column, pair_column = pair_columns(frame.columns)
-    text_column = choose_column(frame.columns, text_column, where, config.label_columns or [])
+    text_column = choose_column(frame, text_column, where, config.label_columns or [])
     if pair_column is None and are_pairs(frame[text_column]):
         pair_column = text_column
     return text_column, pair_column

@@ -109,7 +109,7 @@ def unlabelled_table(
     """The texts of the file `path`; a `text_column` of None is found by its usual names. InputError
     if a column is missing."""
     check_columns(rows.frame, path, text_column, pair_column)
-    column = choose_column(rows.frame.columns, text_column, path)
+    column = choose_column(rows.frame, text_column, path)
     texts, problems = read_texts(rows, column, pair_column, path)
     return TextTable(
         frame=rows.frame,

@@ -247,7 +247,6 @@ def make_table_task(
         describe_counts(merged.reduced_mixtures(config.standardize)),
         describe_duplicates(table, groups, config.duplicates),
     ]
-    train_file = str(task_files(config)["train"])
     return TableTask(
         config=config,
         table=merged,
@@ -261,10 +260,15 @@ def make_table_task(
         departures=departures(config, merged),
         identity=_identity(config, merged, metric),
         file_sha256=file_hashes(config),
-        layout=output_layout(
-            train_file, config.header, Path("predictions.csv"), merged.labels.columns
-        ),
+        layout=_layout(config, merged.labels.columns),
     )
+
+
+def _layout(config: TableConfig, label_columns: list[str]) -> TableLayout:
+    """How predictions are written: as the file of train is."""
+    train_file = str(task_files(config)["train"])
+    target = Path("predictions.csv")
+    return output_layout(train_file, config.header, target, label_columns, config.sheet)
 
 
 def deviations(labels: np.ndarray) -> list[float]:
