@@ -94,6 +94,24 @@ def test_a_finished_run_with_other_settings_is_refused_by_name(tmp_path):
         finished_result(result, "identity", {"data_sha256": "cd"})
 
 
+def test_equal_content_in_another_place_is_no_other_setting(tmp_path):
+    names = {"task.dataset": "a.csv", "task.valid": None, "model": "b"}
+    elsewhere = {"task.dataset": "/c/a.csv", "task.valid": "/c/v.csv", "model": "/d/b"}
+    checksums = {"data_sha256": "ab", "model_sha256": "cd"}
+    assert first_difference(names | checksums, elsewhere | checksums) is None
+    of_questions = {"data_sha256": {"train": "ab", "valid": "ef"}, "model_sha256": "cd"}
+    assert first_difference(names | of_questions, elsewhere | of_questions) is None
+    for other in ({"data_sha256": "ff"}, {"model_sha256": "ff"}, {"data_sha256": None}):
+        difference = first_difference(names | checksums, elsewhere | checksums | other)
+        assert difference and difference[0] in elsewhere
+    path = tmp_path / "unfinished"
+    with pytest.raises(ZeroDivisionError), resumable_directory(path, names | checksums) as folder:
+        (folder / "step").write_text("1")
+        raise ZeroDivisionError
+    with resumable_directory(path, elsewhere | checksums) as folder:
+        assert (folder / "step").exists()
+
+
 def test_names_of_columns_that_were_recorded_in_pieces_are_the_same_names():
     """Earlier versions recorded `Ki, nM` as the command line had cut it."""
     cut, whole = ({"task": {"label_columns": names}} for names in (["Ki", "nM"], ["Ki, nM"]))

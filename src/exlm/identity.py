@@ -14,6 +14,12 @@ NOT_IDENTITY = {"identity": "never"}
 # did: an identity has it only where it differs from the default.
 IDENTITY_IF_CHANGED = {"identity": "if changed"}
 
+# Settings that name files and models, by the checksum of what these hold: two names of the same
+# content are no difference.
+NAMES_BY_CHECKSUM = {
+    "data_sha256": ("task.dataset", "task.valid", "task.test"),
+    "model_sha256": ("model",),
+}
 LONGEST_VALUE = 80  # characters of a value in a message
 
 
@@ -45,12 +51,24 @@ def first_difference(before: dict[str, Any], now: dict[str, Any]) -> tuple[str, 
     inferred = {"inferred": now.get("inferred", {})}
     earlier = upgrade_identity(inferred | {name: before[name] for name in before if name in names})
     current = upgrade_identity(now)
+    other_names = _names_of_the_same(earlier, current)
     for name in current | earlier:
-        if earlier.get(name) != current.get(name):
+        if name not in other_names and earlier.get(name) != current.get(name):
             value_before = _shown(earlier.get(name), "not recorded")
             value_now = _shown(current.get(name), "the default")
             return name, value_before, value_now
     return None
+
+
+def _names_of_the_same(earlier: dict[str, Any], current: dict[str, Any]) -> set[str]:
+    """The settings that name the same content in two identities, as equal checksums say."""
+    names = set[str]()
+    for checksum, settings in NAMES_BY_CHECKSUM.items():
+        # questions have a checksum for every file
+        entries = [name for name in current if name.split(".")[0] == checksum]
+        if entries and all(earlier.get(name) == current[name] for name in entries):
+            names.update(settings)
+    return names
 
 
 def _shown(value: Any, missing: str) -> str:

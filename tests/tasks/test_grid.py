@@ -280,12 +280,30 @@ def test_a_cell_that_becomes_the_best_gets_its_models_back(tmp_path):
     assert weights(tmp_path) == ["learning_rate=0.001/seed-0", "learning_rate=0.001/seed-1"]
 
 
-def test_only_the_seeds_of_the_report_are_members(tmp_path):
-    run_grid(tmp_path, Training(accuracy), grid_cells(BASE, {"learning_rate": [1e-3]}), range(11))
+def test_the_seeds_of_the_result_are_members(tmp_path):
     run_grid(tmp_path, Training(accuracy), grid_cells(BASE, {"learning_rate": [1e-3]}), [10, 2])
     assert seed_directories(str(tmp_path)) == [
         tmp_path / f"learning_rate=0.001/seed-{seed}" for seed in (10, 2)
     ]
+
+
+@pytest.mark.parametrize(
+    ("first", "first_seeds", "second", "second_seeds", "message"),
+    [
+        (RATES, [0, 1], RATES, [1], "holds results of the seeds 0; add these to seeds, or choose"),
+        (RATES, [0], {}, [0], "of the grid cell learning_rate=0.001; add this to the grid, or"),
+        (RATES, [0], {"learning_rate": [3e-3]}, [0, 1], "of the grid cell learning_rate=0.001;"),
+        ({}, [0], RATES, [0], "holds results without a grid; choose another output"),
+    ],
+)
+def test_what_would_leave_out_finished_runs_is_refused_and_changes_nothing(
+    tmp_path, first, first_seeds, second, second_seeds, message
+):
+    run_grid(tmp_path, Training(accuracy), grid_cells(BASE, first), first_seeds)
+    before = {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
+    with pytest.raises(InputError, match=message):
+        run_grid(tmp_path, Training(accuracy), grid_cells(BASE, second), second_seeds)
+    assert {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()} == before
 
 
 def test_the_report_sums_up_five_seeds(tmp_path):

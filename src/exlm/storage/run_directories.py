@@ -18,7 +18,6 @@ from filelock import FileLock, Timeout
 from exlm.errors import InputError
 from exlm.identity import first_difference
 from exlm.storage.files import read_or_empty, to_json_types, write_json
-from exlm.upgrades import upgrade_identity
 
 # In a `resumable_directory`: the identity that it belongs to; and the folder of what is done so
 # far, which is kept when the command is interrupted.
@@ -94,8 +93,8 @@ def resumable_directory(path: Path, identity: dict[str, Any]) -> Iterator[Path]:
     on an error it stays, unless nothing is in the folder. InputError if another command uses it."""
     with lock(path):
         folder = path / PROGRESS
-        begun = upgrade_identity(read_or_empty(path / BEGUN))
-        if begun != upgrade_identity(to_json_types(identity)):
+        begun = read_or_empty(path / BEGUN)
+        if not begun or first_difference(begun, to_json_types(identity)):
             shutil.rmtree(folder, ignore_errors=True)
             write_json(path / BEGUN, identity)
         folder.mkdir(exist_ok=True)

@@ -43,8 +43,9 @@ def finetune(
     from its checkpoint.
 
     Args:
-        output: directory; each seed's model goes to `seed-N`, with its predictions for rows with
-            labels (where train has its own file: for those of the others).
+        output: directory; each seed's model goes to `seed-N`, or with a grid to `seed-N` in the
+            folder of its grid cell, with its predictions for rows with labels (where train has its
+            own file: for those of the others).
             At the end, the model of the seed that is best on valid is copied to the directory
             itself.
         model: directory or hub name of the pre-trained model: ExLM, or another for which

@@ -123,6 +123,7 @@ class Grid(Generic[Hyper]):
             results = [self._finished(cell, seed) for cell in self.hyper_by_cell]
             if not all(results):
                 self.task.announce(seed)
+        self._refuse_to_leave_out()
         # The command line cuts names of columns at their commas; the task has whole ones.
         if recipe["task"].label_columns:
             whole_names = self.task.config.label_columns
@@ -132,6 +133,28 @@ class Grid(Generic[Hyper]):
             self._card.unlink(missing_ok=True)
         write_yaml(path, recipe | {"seeds": self.seeds})
         write_frame(self.task.reported_rows, self.directory / "invalid_rows.csv")
+
+    def _refuse_to_leave_out(self) -> None:
+        """InputError if the directory has results of a seed or grid cell that is not asked for: a
+        result without it would take the place of that with it."""
+        earlier = read_or_empty(self.directory / GRID_RESULTS)
+        if not earlier:
+            return
+        seeds = [seed for seed in earlier["seeds"] if seed not in self.seeds]
+        cells = earlier.get("cells", [earlier["best"]])
+        left_out = [cell for cell in cells if cell not in self.hyper_by_cell]
+        if seeds:
+            lacking = f"of the seeds {', '.join(map(str, seeds))}; add these to seeds, or"
+        elif left_out and left_out[0]:
+            lacking = f"of the grid cell {left_out[0]}; add this to the grid, or"
+        elif left_out:
+            lacking = "without a grid;"
+        else:
+            return
+        raise InputError(
+            f"{self.directory} holds results {lacking} choose another output: this command would "
+            "leave them out"
+        )
 
     def _write_results(self, grid_results: GridResults, has_models: bool) -> None:
         """Writes `results.json`, and copies the model of the best seed with a card. A card of the

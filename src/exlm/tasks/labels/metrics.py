@@ -56,7 +56,7 @@ BINARY_METRICS = {
 CLASS_METRICS = {
     "accuracy": up_to_1(lambda y, p: np.mean(y == p)),
     "macro_f1": up_to_1(lambda y, p: f1_score(y, p, average="macro", zero_division=0)),
-    "matthews": up_to_1(matthews_corrcoef),
+    "matthews": up_to_1(lambda y, p: matthews_corrcoef(y, p) if np.ptp(y) else NAN),
 }
 NUMBER_METRICS = {
     "rmse": error(lambda y, p: np.sqrt(np.mean((y - p) ** 2))),
