@@ -307,6 +307,53 @@ def test_a_recipe_of_an_earlier_fine_tuning_is_read(tmp_path):
     assert settings("finetune", ["--config", str(path)])["model"] == "m"
 
 
+@pytest.mark.parametrize(
+    "lines,message",
+    [
+        ("train:\n  layers: 2\ntrain:\n  epochs: 1", "'train' (lines 4 and 6); join them"),
+        ("train: {epochs: 1, epochs: 2}", "'epochs'; join them"),
+        ("grid:\n  epochs: [1]\n  'epochs': [2]", "'epochs' (lines 5 and 6); join them"),
+        ("train: &same {epochs: 1}\ngrid: [{a: 1}, {a: 1, a: 2}]", "'a'; join them"),
+    ],
+)
+def test_two_entries_of_one_name_are_refused_in_a_recipe(tmp_path, lines, message):
+    path = tmp_path / "recipe.yaml"
+    path.write_text(f"model: m\ntask: {{dataset: x.csv}}\noutput: o\n{lines}\n")
+    with pytest.raises(InputError, match=re.escape(f"two entries are called {message}")):
+        settings("finetune", ["--config", str(path)])
+
+
+def test_two_entries_of_one_name_are_refused_in_an_option():
+    options = ["--model", "m", "--dataset", "x.csv", "--output", "o", "--grid"]
+    with pytest.raises(InputError, match="two entries are called 'epochs'; join them"):
+        settings("finetune", [*options, "{epochs: [1], 'epochs': [2]}"])
+
+
+def test_what_an_anchor_brings_may_be_replaced(tmp_path):
+    path = tmp_path / "recipe.yaml"
+    path.write_text(
+        "model: m\ntask: {dataset: x.csv}\noutput: o\n"
+        "grid: {<<: {epochs: [1], layers: [2]}, epochs: [3]}\n"
+    )
+    assert settings("finetune", ["--config", str(path)])["grid"] == {"epochs": [3], "layers": [2]}
+
+
+@pytest.mark.parametrize(
+    "option,value",
+    [
+        ("--grid={learning_rate: 1.0e-3}", "0.001"),
+        ("--grid.learning_rate=1e-3", "1e-3"),
+        ("--grid={epochs: [1], learning_rate: x}", "x"),
+    ],
+)
+def test_a_grid_of_one_value_is_named_with_the_list_to_write(option, value):
+    with pytest.raises(InputError) as raised:
+        settings("finetune", ["--model", "m", "--dataset", "x.csv", "--output", "o", option])
+    assert str(raised.value) == (
+        f"grid.learning_rate is {value}; it must be a list of values, for example [{value}]"
+    )
+
+
 def test_an_unknown_key_in_a_recipe_is_named(capsys, tmp_path):
     path = tmp_path / "recipe.yaml"
     for lines, hint in (

@@ -1,6 +1,7 @@
 """ONNX files give what PyTorch gives, for batches of any size and length, and need no PyTorch."""
 
 import ast
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -20,7 +21,9 @@ from exlm import (
     ExLMModel,
     InputError,
 )
+from exlm.describe.on_disk import info, verify
 from exlm.integrations.export import export
+from exlm.storage.files import sha256
 from exlm.tasks.predict import predict
 from tests.conftest import MOLECULES
 from tests.test_their_tools import save
@@ -87,6 +90,25 @@ def test_the_outputs_are_those_of_pytorch(case):
         for ours, theirs in zip(found, expected, strict=True):
             real = mask.numpy() if theirs.shape[:2] == mask.shape else np.full(rows, True)
             np.testing.assert_allclose(ours[real], theirs.numpy()[real], atol=1e-4)
+
+
+def test_an_export_can_be_verified(case, capsys, tmp_path):
+    folder = tmp_path / "onnx"
+    shutil.copytree(case[0] / "onnx", folder)
+    verify(str(folder))
+    assert capsys.readouterr().out == f"{folder}: as it was written\n"
+    assert f"SHA-256 of the weights: {sha256(folder / 'model.onnx')}" in info(str(folder))
+    with (folder / "model.onnx").open("r+b") as file:
+        file.write(b"other")
+    with pytest.raises(InputError, match="1 of 1 directories are damaged"):
+        verify(str(folder))
+
+
+def test_an_export_warns_of_nothing(tmp_path):
+    model = save(tmp_path / "model", ExLMModel, num_hidden_layers=1)
+    words = [sys.executable, "-m", "exlm", "export", model, "--output", str(tmp_path / "onnx")]
+    done = subprocess.run(words, capture_output=True, text=True)
+    assert (done.returncode, done.stderr) == (0, "")
 
 
 def test_an_export_can_be_quantized(case):

@@ -376,7 +376,20 @@ def test_strings_that_cannot_be_used(model):
         Embedder("/nowhere").fit(["CCO"])
 
 
-def test_the_embedder_standardizes_and_notes_other_spellings_as_embed_does(capsys):
+def test_the_embedder_notes_other_spellings_once_for_each_model(model, capsys, monkeypatch):
+    monkeypatch.setattr("exlm.integrations.sklearn.MODELS_WITH_NOTE", set())
+    embedder = Embedder(model, molecules=True)
+    embedder.fit_transform(["CCO"] * 7)
+    assert "spelled otherwise" not in capsys.readouterr().err
+    for count in (3, 4, 5):
+        embedder.fit_transform(["OCC"] * count)
+    assert capsys.readouterr().err.count("spelled otherwise") == 1
+    Embedder("molecules-5M").fit_transform(["OCC"] * 6)
+    assert "6 of the first 6 molecules of the input are spelled" in capsys.readouterr().err
+
+
+def test_the_embedder_standardizes_and_notes_other_spellings_as_embed_does(capsys, monkeypatch):
+    monkeypatch.setattr("exlm.integrations.sklearn.MODELS_WITH_NOTE", set())
     kekule = ["C1=CC=CC=C1O", "C1=CC=CC=C1N", "CCO", "CCN", "CCC"] * 3
     spelled_by_rdkit = ["Oc1ccccc1", "Nc1ccccc1", "CCO", "CCN", "CCC"] * 3
     as_they_are = Embedder("molecules-5M").fit_transform(kekule)

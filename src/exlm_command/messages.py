@@ -41,6 +41,13 @@ def _wrong_type(message: str) -> str | None:
     all_are_simple = len(types) == message.count("Expected a") > 0
     if not (key and values and all_are_simple):
         return None
+    # Given value: {'learning_rate': 0.001}
+    # Given value: NestedArg(key='learning_rate', val='1e-3')
+    value = re.escape(values[0])
+    entry = re.search(rf"Given value: .*\b(\w+)'(?:: |, val=)'?{value}'?[,}})]", message)
+    if entry and types[0][0] == "list":
+        example = f"for example [{values[0]}]"
+        return f"{key[1]}.{entry[1]} is {values[0]}; it must be a list of values, {example}"
     names = [f"one of {choices}" if choices else name for name, choices in types]
     names = ["null" if name == "NoneType" else name for name in names]
     return f"{key[1]} is {values[0]}; it must be {' or '.join(names)}"

@@ -33,10 +33,28 @@ from exlm_command.messages import explain_error
 _load_yaml = get_loader("yaml")
 
 
+class _DifferentKeys(yaml.SafeLoader):
+    """A reader of YAML that refuses (InputError) two entries of one name in a mapping: others keep
+    the last alone."""
+
+    def compose_mapping_node(self, anchor: Any) -> yaml.MappingNode:
+        mapping = super().compose_mapping_node(anchor)
+        first_keys = dict[tuple[str, str], yaml.Node]()
+        for key, _ in mapping.value:
+            first = first_keys.setdefault((key.tag, str(key.value)), key)
+            if first is not key:
+                lines = {first.start_mark.line + 1, key.start_mark.line + 1}
+                where = f" (lines {min(lines)} and {max(lines)})" if len(lines) > 1 else ""
+                raise InputError(f"two entries are called {key.value!r}{where}; join them")
+        return mapping
+
+
 def _load(text: str) -> Any:
     """A value or a recipe in YAML. A value is text if YAML reads nothing in it: `#activity` is the
     name of a column."""
     value = _load_yaml(text)
+    if isinstance(value, (dict, list)):
+        yaml.compose(text, _DifferentKeys)
     if isinstance(value, dict):
         value = upgrade_recipe(value)
     is_text = value is None and text.strip().lower() not in ("", "~", "null") and "\n" not in text

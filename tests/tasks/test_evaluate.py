@@ -11,6 +11,7 @@ import pytest
 import yaml
 
 from exlm import InputError
+from exlm.describe.on_disk import info
 from exlm.tasks.config import FinetuneConfig, TaskConfig
 from exlm.tasks.finetune import finetune
 from exlm.tasks.labels.scores import with_intervals
@@ -104,6 +105,35 @@ def test_scores_of_few_labelled_rows_are_called_a_rough_guess(tuned, molecules, 
         evaluate(output, str(path), str(tmp_path / "e.json"), resamples=5)
         printed = capsys.readouterr().out
         assert of_evaluate in printed if few else "rough guess" not in printed
+
+
+@pytest.mark.parametrize("seeds", [[0], [0, 1]])
+def test_a_part_with_one_class_has_scores_that_are_not_defined(seeds, molecules, capsys, tmp_path):
+    frame = pd.read_csv(molecules / "table.csv")
+    is_positive = frame["nitrogen"] == 1
+    last = frame[is_positive].index[-9:]
+    for part, rows in (("train", frame.drop(last)), ("test", frame.loc[last])):
+        rows.to_csv(tmp_path / f"{part}.csv", index=False)
+    task = TaskConfig(
+        str(tmp_path / "train.csv"),
+        test=str(tmp_path / "test.csv"),
+        label_columns=["nitrogen"],
+        task_type="binary",
+    )
+    model = str(molecules / "model")
+    report = finetune(str(tmp_path / "run"), model, task, replace(FAST, epochs=1), seeds)
+    assert np.isnan(report["test"]["roc_auc"]["std"])
+    results = json.loads((tmp_path / "run/results.json").read_text())
+    assert set(results["test"]["roc_auc"].values()) == {None}
+    out = capsys.readouterr().out
+    of_seeds = " for one of 2 seeds or more" if len(seeds) > 1 else ""
+    assert f"test roc_auc not defined{of_seeds}; 9 rows, 9 of them positive\ntest also" in out
+    assert "average_precision not defined" in out and "nan" not in out.lower()
+    assert re.search(
+        "^- test: roc_auc of .*: not defined$", info(str(tmp_path / "run")), re.MULTILINE
+    )
+    evaluate(str(tmp_path / "run"), str(tmp_path / "test.csv"), resamples=5)
+    assert re.search(r"^roc_auc( +not defined)+$", capsys.readouterr().out, re.MULTILINE)
 
 
 def test_the_errors_of_several_labels_count_alike(tuned, molecules):

@@ -240,6 +240,12 @@ def test_summarise_gives_median_mean_sample_deviation_and_range():
     }
 
 
+@pytest.mark.parametrize("scores", [[NAN], [NAN, NAN], [0.5, NAN, 0.5]])
+def test_statistics_of_what_is_not_defined_are_not_either(scores):
+    summary = summarise([{"roc_auc": score} for score in scores])["roc_auc"]
+    assert len(summary) == 5 and all(math.isnan(value) for value in summary.values())
+
+
 @pytest.mark.parametrize(
     ("truth", "predicted", "score"),
     [

@@ -411,6 +411,27 @@ def test_labels_that_begin_late_in_a_file_are_scored(
     assert len(pd.read_csv(tmp_path / "p.csv")) == 10
 
 
+@pytest.mark.parametrize("others", [{}, {"nitrogen": 1}])
+@pytest.mark.parametrize("cells,ending", [("1 1e400 2", "jsonl"), ("[] [1,NaN] [2]", "csv")])
+def test_cells_that_the_output_cannot_hold_are_told_before_the_work(
+    tuned, tmp_path, monkeypatch, others, cells, ending
+):
+    with (tmp_path / "a.jsonl").open("w") as file:
+        for text, cell in zip(["CCO", "CCN", "CC"], cells.split(), strict=True):
+            print(f'{json.dumps({"smiles": text, **others})[:-1]}, "w": {cell}}}', file=file)
+    model = str(tuned("binary"))
+    monkeypatch.setattr("exlm.data.output_files.PIECE_ROWS", 1)
+    monkeypatch.setattr(seed_models.EncoderModel, "predict", None)
+    target = tmp_path / f"p.{ending}"
+    with pytest.raises(InputError) as raised:
+        predict(model, str(tmp_path / "a.jsonl"), str(target))
+    assert str(raised.value).startswith(f"{target} cannot hold a column of the table, 'w': ")
+    assert not list(tmp_path.glob(".*"))
+    monkeypatch.undo()
+    predict(model, str(tmp_path / "a.jsonl"), str(tmp_path / "p.parquet"))
+    assert len(pd.read_parquet(tmp_path / "p.parquet")) == 3
+
+
 def test_columns_that_were_there_stay_and_the_names_of_the_new_ones_are_told(
     tuned, molecules, tmp_path, capsys, monkeypatch
 ):

@@ -16,9 +16,10 @@ from exlm.data.cell_texts import text_to_write
 from exlm.data.decimals import decimal_marks
 from exlm.data.delimited import AS_PROGRAMS_WRITE, TableLayout, find_layout
 from exlm.data.formats import DataFile, data_files, format_of
-from exlm.data.frames import FileRows, find_columns, read_frames
+from exlm.data.frames import FileRows, read_frames
 from exlm.data.open_files import explain_read_errors, is_standard_input, path_of
 from exlm.data.records import columns_without_names
+from exlm.data.writing import check_cells
 from exlm.errors import InputError, import_optional, note
 from exlm.storage.files import (
     check_suffix,
@@ -118,6 +119,16 @@ def _marks_by_column(file: DataFile) -> dict[Any, dict[str, str]]:
     return marks
 
 
+def columns_to_write(input: DataFile, target: Path) -> list[Any]:
+    """All columns that rows of a table have, which is read to its end. InputError if the file
+    `target` cannot hold one of their cells, before there is any work for it."""
+    columns = dict[Any, None]()
+    for rows in read_frames(input, PIECE_ROWS):
+        check_cells(rows.frame, target)
+        columns |= dict.fromkeys(rows.frame)
+    return list(columns)
+
+
 def write_by_frames(
     input: DataFile,
     target: Path,
@@ -132,9 +143,9 @@ def write_by_frames(
     interrupted command goes on after the pieces that are finished, if input and `settings` are the
     same. Returns the sums of what `write` returns."""
     identity = {**settings, "input": sha256(path_of(input.name)), "rows_of_a_piece": PIECE_ROWS}
+    columns = columns_to_write(input, target)
     unfinished = target.with_name(f".unfinished-{target.name}")
     with resumable_directory(unfinished, to_json_types(identity)) as folder:
-        columns = find_columns(input, PIECE_ROWS)
         pieces: list[Path] = []
         counts = Counter[str]()
         total = 0

@@ -32,6 +32,27 @@ def write_frame(
     headings are empty. InputError for another ending, and for cells that a format cannot hold, such
     as times with a zone."""
     check_suffix(path, ENDINGS)
+    with replacing(path) as file:
+        _write_or_refuse(frame, file, path, header, layout)
+        sync(file)
+
+
+def check_cells(frame: pd.DataFrame, path: Path) -> None:
+    """Raises InputError if the file `path`, for which work is still to be done, cannot hold cells
+    of the frame: JSON, for example, has no infinite numbers."""
+    if path.suffix in ENDINGS:
+        with TemporaryDirectory() as folder:
+            _write_or_refuse(frame, Path(folder) / "cells", path)
+
+
+def _write_or_refuse(
+    frame: pd.DataFrame,
+    file: Path,
+    path: Path,
+    header: bool = True,
+    layout: TableLayout = AS_PROGRAMS_WRITE,
+) -> None:
+    """Writes the content of the file `path` to `file`. InputError for cells that it cannot hold."""
     if path.suffix == ".tsv":
         layout = TableLayout("\t", without_names=layout.without_names)
 
@@ -46,9 +67,7 @@ def write_frame(
             _write_text(_without_lists(columns), file, header, layout)
 
     try:
-        with replacing(path) as file:
-            write(frame, file)
-            sync(file)
+        write(frame, file)
     except CANNOT_HOLD as error:
         raise InputError(
             f"{path} cannot hold a column of the table{_first_refused(frame, write)}: "

@@ -41,6 +41,7 @@ def run_facts(directory: Path, result: dict[str, Any] | None = None) -> str:
     if isinstance(corpus_paths, str):
         corpus_paths = [corpus_paths]
     files = read_or_empty(directory / MANIFEST, "files").get("files", {})
+    weights = files.get("model.safetensors") or files.get("model.onnx", {})  # of an export
     tokenizer = directory / "tokenizer.json"
     alphabet = alphabet_name(Tokenizer.from_file(str(tokenizer))) if tokenizer.is_file() else None
     log = read_log(directory / "log.jsonl")
@@ -53,7 +54,7 @@ def run_facts(directory: Path, result: dict[str, Any] | None = None) -> str:
         results=read_or_empty(directory / GRID_RESULTS) or result,
         saved_task=_task_entries(config),
         alphabet=ALPHABETS[alphabet].texts if alphabet else None,
-        weights_sha256=files.get("model.safetensors", {}).get("sha256"),
+        weights_sha256=weights.get("sha256"),
         corpora=[read_or_empty(Path(path) / MANIFEST) for path in corpus_paths],
         corpus_names=", ".join(map(without_folders, corpus_paths)),
         last_step=max((line["step"] for line in log), default=0),

@@ -20,7 +20,7 @@ from exlm.data.frames import read_file
 from exlm.data.open_files import is_standard_input
 from exlm.data.output_files import output_layout, output_path
 from exlm.data.tokenization import alphabet_name
-from exlm.data.writing import with_columns, write_frame
+from exlm.data.writing import check_cells, with_columns, write_frame
 from exlm.errors import InputError
 from exlm.filling import graph_search
 from exlm.filling.graph_search import Graph
@@ -79,6 +79,7 @@ def score(
     target = output_path(model, input, output, "scores.csv", (".csv", ".tsv", ".parquet", ".xlsx"))
     table = read_file(input, header, sheet)
     frame = table.frame
+    check_cells(frame, target)
     network, tokenizer = load_for_filling(model)
     if alphabet_name(tokenizer.backend_tokenizer) != "protein":
         raise InputError(f"{model} is no model of proteins; give one with the tokenizer protein")

@@ -1,6 +1,9 @@
 """Models as ONNX files, which run without PyTorch."""
 
+import logging
 import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Literal
 
@@ -17,7 +20,7 @@ from exlm.model.downstream import (
 )
 from exlm.model.modeling_exlm import ExLMModel
 from exlm.ops.precision import exact_level
-from exlm.storage.manifest import new_directory
+from exlm.storage.manifest import new_directory, write_manifest
 from exlm.storage.models import check_model, load_model, longest_text
 from exlm.storage.tokenizers import save_tokenizer
 from exlm.tasks.encoders.loading import load_config
@@ -34,7 +37,7 @@ OUTPUTS: dict[type[PreTrainedModel], list[str]] = {
 
 def export(model: str, output: str, format: Literal["onnx"] = "onnx") -> Path:
     """Writes a model as `model.onnx`, with its tokenizer and configuration, for use without
-    PyTorch.
+    PyTorch, and the manifest that `exlm verify` reads.
 
     The inputs are input_ids and attention_mask [rows, length] int64, padded on the right, for any
     number of rows and any length. A fine-tuned model gives `logits`, or for questions
@@ -59,8 +62,7 @@ def export(model: str, output: str, format: Literal["onnx"] = "onnx") -> Path:
     attention_mask = torch.ones(2, 7, dtype=torch.long)
     exact_level(network.device)  # measured now; the measurement is no part of the model
     axes = {0: torch.export.Dim("rows"), 1: torch.export.Dim("length")}
-    with new_directory(Path(output)) as folder, torch.no_grad(), warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # of the exporter, about its own inside
+    with new_directory(Path(output)) as folder, torch.no_grad(), _quiet_exporter():
         program = torch.onnx.export(
             _ToTuple(network).eval(),
             (input_ids, attention_mask),
@@ -76,6 +78,7 @@ def export(model: str, output: str, format: Literal["onnx"] = "onnx") -> Path:
         onnx.save(onnx_model, folder / "model.onnx")
         _write_cutting_tokenizer(folder, tokenizer)
         config.save_pretrained(folder)
+        write_manifest(folder, list(folder.iterdir()))
     outputs = " and ".join(OUTPUTS[model_class])
     print(
         f"{output}: model.onnx with {outputs}, config.json, and tokenizer.json, which cuts what is "
@@ -85,6 +88,24 @@ def export(model: str, output: str, format: Literal["onnx"] = "onnx") -> Path:
     if standardize != "none":
         note(f"the model was trained with standardize {standardize}; write molecules so, too")
     return Path(output) / "model.onnx"
+
+
+@contextmanager
+def _quiet_exporter() -> Iterator[None]:
+    """Silences what PyTorch's exporter warns of its own inside, and that it has no torchvision, of
+    which no model needs anything."""
+
+    def is_of_use(record: logging.LogRecord) -> bool:
+        return not record.getMessage().startswith("torchvision is not installed")
+
+    logger = logging.getLogger("torch.onnx._internal.exporter._registration")
+    logger.addFilter(is_of_use)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        logger.removeFilter(is_of_use)
 
 
 def _remove_debug_data(part: Any) -> None:

@@ -25,6 +25,9 @@ from exlm.train import devices
 # While transformers loads a model, it replaces methods for the whole process. Two loading threads
 # would leave them so.
 LOADING = Lock()
+# The models for which `note_spelling` has said something: a search turns parts of the same data
+# into vectors again and again.
+MODELS_WITH_NOTE = set[str]()
 
 
 class Embedder(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
@@ -103,8 +106,10 @@ class Embedder(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator)
             self.standardize,
             ReadOptions(molecules=self.molecules),
         )
-        if reader.molecules and reader.standardize == "none":
-            note_spelling(table.texts, "the input")
+        reads_any_spelling = reader.molecules and reader.standardize == "none"
+        may_note = reads_any_spelling and self.model not in MODELS_WITH_NOTE
+        if may_note and note_spelling(table.texts, "the input"):
+            MODELS_WITH_NOTE.add(self.model)
         table, tokens = reader.read(table)
         if self.on_invalid == "error" and not table.usable.all():
             row = int(np.argmin(table.usable))

@@ -9,7 +9,13 @@ import pandas as pd
 from exlm.data.columns import listed
 from exlm.data.delimited import TableLayout
 from exlm.data.frames import FileRows
-from exlm.data.output_files import describe_counts, output_layout, output_path, write_by_frames
+from exlm.data.output_files import (
+    columns_to_write,
+    describe_counts,
+    output_layout,
+    output_path,
+    write_by_frames,
+)
 from exlm.data.writing import write_frame
 from exlm.errors import InputError, note
 from exlm.storage.files import GRID_RESULTS, read_or_empty, write_json
@@ -69,6 +75,7 @@ def predict(
             counts = _write_by_frames(predictor, target, layout)
             print(f"{describe_counts(counts)}: {target}")
             return target
+        columns_to_write(predict_options.file(input), target)  # refuses what cannot be written
         predictions = predictor.predict()
     else:
         layout = output_layout(input, predict_options.header, target, sheet=predict_options.sheet)

@@ -78,12 +78,12 @@ def _lines_of_part(grid_results: GridResults, part: str) -> list[str]:
     line = f"{part} {metric} {_median_and_spread(scores[metric], seeds)}"
     line += _labels_without_score(grid_results["runs"], part) + _counts_in_words(counts)
     notes = []
-    if interval:
+    if interval and np.isfinite(scores[metric]["median"]):
         line += _interval_in_words(interval)
         positives = counts["positives"]["median"] if "positives" in counts else None
         notes = _notes_on_few(counts["rows"]["median"], positives)
     other_scores = [
-        f"{name} {in_digits(scores[name]['median'])}"
+        f"{name} {_in_words(scores[name]['median'])}"
         for name in USUAL_METRICS
         if name in scores and name != metric
     ]
@@ -145,6 +145,9 @@ def _range(lower: dict[str, float], upper: dict[str, float]) -> str:
 
 
 def _median_and_spread(score: dict[str, float], seeds: int) -> str:
+    if np.isnan(score["median"]):
+        of_seeds = f" for one of {seeds} seeds or more" if seeds > 1 else ""
+        return f"not defined{of_seeds}"
     median, low, high, mean, std = (
         in_digits(score[name]) for name in ("median", "min", "max", "mean", "std")
     )
@@ -233,12 +236,16 @@ def in_digits(value: float) -> str:
     return f"{value:.3g}" if is_small else f"{value:.4f}"
 
 
+def _in_words(value: float) -> str:
+    return "not defined" if np.isnan(value) else in_digits(value)
+
+
 def _score_in_words(score: dict[str, float]) -> str:
     value = score["value"]
     low = score.get("low", np.nan)
     high = score.get("high", np.nan)
     if not np.isfinite([value, low, high]).all() or low == high:
-        return in_digits(value)
+        return _in_words(value)
     if isinstance(value, int):
         low = round(low)
         high = round(high)

@@ -76,14 +76,15 @@ OTHER_METRICS = {
 
 def summarise(runs: Sequence[dict[str, float]]) -> dict[str, dict[str, float]]:
     """Mean, sample standard deviation (0 for a single run), median, min and max over runs of each
-    metric that all of them have."""
+    metric that all of them have; NaN if it is not defined for one of them."""
     summary = {}
     for name in [name for name in runs[0] if all(name in run for run in runs)]:
         values = np.array([run[name] for run in runs], dtype=float)
-        are_equal = np.ptp(values) == 0  # the mean of equal numbers is another one, by rounding
+        spread = np.ptp(values)
+        # the mean of equal numbers is another one, by rounding
         summary[name] = {
-            "mean": float(values[0] if are_equal else values.mean()),
-            "std": float(values.std(ddof=1)) if len(runs) > 1 and not are_equal else 0.0,
+            "mean": float(values[0] if spread == 0 else values.mean()),
+            "std": float(values.std(ddof=1) if spread > 0 else spread),
             "median": float(np.median(values)),
             "min": float(values.min()),
             "max": float(values.max()),

@@ -199,19 +199,21 @@ def reader_for(
     return TextReader(tokenizer, max_length, molecules, form, options.on_invalid)
 
 
-def note_spelling(texts: Sequence[str], path: str) -> None:
+def note_spelling(texts: Sequence[str], path: str) -> bool:
     """Says how many of the first molecules of the file `path` are spelled otherwise than RDKit
-    spells them, if many are: a model gives other vectors for other spellings."""
+    spells them, if many are: a model gives other vectors for other spellings. Returns whether many
+    are."""
     molecules = (text for text in texts if molecule_problem(text) is None)
     sample = list(islice(molecules, SAMPLE_SIZE))
     others = sum(standardize(text, "canonical") != text for text in sample)
     if others < max(1, len(sample) / 10):
-        return
+        return False
     note_once(
         f"{others} of the first {len(sample)} molecules of {path} are spelled otherwise than RDKit "
         "spells them, and a model gives other numbers for other spellings; if it was trained on "
         "RDKit's, as those of the package, set standardize to canonical (--standardize canonical)"
     )
+    return True
 
 
 def tokenize(
