@@ -55,7 +55,7 @@ def most_positions(
 
 
 def least_tokens(mask_count: int) -> float:
-    """How many tokens of a held-out sequence can be masked at least, if it is scored with exactly so
+    """How many tokens can be masked at least of a held-out sequence that is scored with exactly so
     many masks: a third of them stays visible."""
     return 1.5 * mask_count
 
