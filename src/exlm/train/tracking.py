@@ -13,7 +13,7 @@ import numpy as np
 from tqdm import tqdm
 
 from exlm.errors import TrainingStopped
-from exlm.storage.files import read_log, to_json_types, write_text
+from exlm.storage.files import TRAINING_LOG, read_log, to_json_types, write_text
 from exlm.train import distributed
 from exlm.train.update import Sums
 from exlm.upgrades import upgrade_checkpoint
@@ -53,7 +53,7 @@ class Tracker:
             disable=not self.active,
         )
         if self.active:
-            path = log.directory / "log.jsonl"
+            path = log.directory / TRAINING_LOG
             entries = [entry for entry in read_log(path) if entry["step"] <= self.step]
             write_text(path, "".join(json.dumps(entry) + "\n" for entry in entries))
             self.file = path.open("a")
