@@ -164,6 +164,17 @@ def test_the_values_of_a_list_may_be_typed_one_after_the_other():
     assert settings("pretrain", ["--corpus", "a,b", "--output", "x"])["data"].corpus == "a,b"
 
 
+def test_values_without_an_option_keep_their_order_wherever_they_stand():
+    filling = settings("fill", ["m", "C[MASK]", "--n_best", "3", "C[MASK]C", "--beam=2", "N[MASK]"])
+    assert (filling["model"], filling["n_best"], filling["beam"]) == ("m", 3, 2)
+    assert filling["texts"] == ["C[MASK]", "C[MASK]C", "N[MASK]"]
+    assert settings("fill", ["m", "--n_best", "1", "C[MASK]"])["texts"] == ["C[MASK]"]
+    preparing = settings("prepare", ["a.smi", "--output", "c", "-.csv", "b.smi"])
+    assert preparing["inputs"] == ["a.smi", "-.csv", "b.smi"] and preparing["output"] == "c"
+    with pytest.raises(InputError, match="^unrecognized arguments: b$"):
+        settings("finetune", ["--output", "x", "--model", "y", "--dataset", "z", "b"])
+
+
 @pytest.mark.parametrize("name", ["log P #1", "1", "yes", "a: b", "null", "IC50 [nM]", "#activity"])
 def test_any_name_of_a_column_may_be_given_to_a_list(name):
     def label_columns(*options):

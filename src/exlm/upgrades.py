@@ -5,7 +5,7 @@ Whoever reads such a file calls its function here, and knows the form of today a
 | file                            | what version 0.1 wrote               | function                |
 | ------------------------------- | ------------------------------------ | ----------------------- |
 | `recipe.yaml` of a fine-tuning  | `start_from: null`                   | `upgrade_recipe`        |
-| `state.json` of a checkpoint    | no `seconds`                         | `upgrade_checkpoint`    |
+| `state.json` of a checkpoint    | neither of what this one adds        | `upgrade_checkpoint`    |
 | identities, in several files    | names of columns cut at their commas | `upgrade_identity`      |
 | `manifest.json` of a corpus     | `check_molecules`, not `molecules`   | `upgrade_corpus`        |
 | `results.json` of a fine-tuning | no checksums of files and rows       | `upgrade_grid_results`  |
@@ -30,8 +30,9 @@ def upgrade_recipe(recipe: dict[str, Any]) -> dict[str, Any]:
 
 
 def upgrade_checkpoint(state: dict[str, Any]) -> dict[str, Any]:
-    """With the `seconds` since the last entry of the log."""
-    return {"seconds": [0.0, 0.0], **state}
+    """With the `seconds` since the last entry of the log, and how many of the last updates had
+    infeasible sequences (0: not known)."""
+    return {"seconds": [0.0, 0.0], "infeasible_in_a_row": 0, **state}
 
 
 def upgrade_corpus(manifest: dict[str, Any]) -> dict[str, Any]:

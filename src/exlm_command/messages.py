@@ -15,7 +15,7 @@ def explain_error(error: BaseException, options: Collection[str]) -> str:
         if isinstance(cause, InputError):
             return str(cause)
         cause = cause.__cause__ or cause.__context__
-    message = str(error)
+    message = str(error).replace("arguments: -- ", "arguments: ")  # as `full_options` puts it
     # Group 'train.optimizer' does not accept option 'stepz'
     # Option 'trainn.steps' is not accepted
     if re.match("(Group|Option) '.+ accept", message):

@@ -151,8 +151,9 @@ def full_options(arguments: list[str], option_types: dict[str, Any], command: st
     """The arguments with the full names of their options, and with the values `a,b` or `a b` of a
     list as YAML. Sections may be left out where only one option then has the name:
     `--learning_rate` is `--train.learning_rate` in fine-tuning and
-    `--train.optimizer.learning_rate` in pre-training. InputError names an option that does not
-    exist, a list that is given twice, and a range without brackets."""
+    `--train.optimizer.learning_rate` in pre-training. What belongs to no option comes last, in its
+    order. InputError names an option that does not exist, a list that is given twice, and a range
+    without brackets."""
     positionals = list(takewhile(lambda argument: not argument.startswith("--"), arguments))
     options = _options_with_values(arguments[len(positionals) :], option_types, command)
     full: list[str] = []
@@ -168,7 +169,10 @@ def full_options(arguments: list[str], option_types: dict[str, Any], command: st
         if list_type and any(values) and (len(values) > 1 or str not in members):
             values = [_list_as_yaml(",".join(values), list_type)]
         full.append(f"--{name}={values[0]}" if values else f"--{name}")
-        full += values[1:]
+        if list_type:
+            full += values[1:]
+        else:  # what stands behind the one value belongs to no option
+            positionals += values[1:]
     # argparse would take `-.csv` (standard input) for an option
     return [*full, "--", *positionals] if positionals else full
 

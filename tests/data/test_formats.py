@@ -565,6 +565,26 @@ def test_the_column_that_a_file_cannot_hold_is_named(tmp_path, ending):
         write_frame(pd.DataFrame({"a": [1.0], "y": [np.inf]}), tmp_path / "a.jsonl")
 
 
+@pytest.mark.parametrize("ending", [".csv", ".tsv", ".jsonl", ".parquet", ".xlsx"])
+@pytest.mark.parametrize("name", ["a\tb", "a\nb", "a\rb", 'a"b', '"a" b', "a,b", "a;b"])
+def test_any_name_of_a_column_is_read_as_it_was_written(tmp_path, name, ending):
+    frame = pd.DataFrame({"text": ["CCO", "CC"], name: [0.5, 1.0], "note": ["x", "y"]})
+    path = tmp_path / f"a{ending}"
+    write_frame(frame, path)
+    if ending == ".xlsx":
+        name = name.replace("\r", "\n")  # as XML has it
+    assert list(read_frame(path)) == ["text", name, "note"]
+    assert read_frame(path)["text"].tolist() == ["CCO", "CC"]
+
+
+def test_a_name_that_a_workbook_cannot_hold_is_named(tmp_path):
+    for name in ("a\x01b", "a" * 40_000):
+        frame = pd.DataFrame({"text": ["CCO"], name: [0.5]})
+        with pytest.raises(InputError, match="a.xlsx cannot hold .*, 'a.*': its name or texts"):
+            write_frame(frame, tmp_path / "a.xlsx")
+        assert not (tmp_path / "a.xlsx").exists()
+
+
 def test_empty_rows_at_the_end_of_a_workbook_are_left_out_though_a_cell_has_a_space(tmp_path):
     frame = pd.DataFrame({"smiles": ["CC", "", "CO", "", "", " "], "y": [1, "", 0, "", " ", ""]})
     frame.to_excel(tmp_path / "a.xlsx", index=False)

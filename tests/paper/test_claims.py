@@ -6,7 +6,7 @@ from statistics import stdev
 import pytest
 
 from exlm.paper.comparisons import decide, weighted_sum
-from exlm.paper.display import CLAIMS, Model
+from exlm.paper.display import CLAIMS, Variant
 from exlm.paper.groups import SeedMeans
 from exlm.paper.report import report
 from tests.paper.fake_runs import finetuning, pretraining
@@ -191,7 +191,7 @@ def test_the_rule_of_two_standard_errors(tmp_path):
             finetuning(tmp_path, f"t-{name}-{seed}", model, "rte", [score - 0.01, score + 0.01])
     pretraining(tmp_path, "ablated", rotary="1d")
     group = only_group(tmp_path)
-    exlm, mlm = (Model("exlm", 4, 0.15), Model("mlm", 1, 0.15))
+    exlm, mlm = (Variant("exlm", 4, 0.15), Variant("mlm", 1, 0.15))
 
     def error(weight, other, score):
         terms = [(weight, exlm, [score]), (-1, other, [score])]
@@ -200,11 +200,11 @@ def test_the_rule_of_two_standard_errors(tmp_path):
     pooled = (2 * 4.0 + 1 * 0.5) / 3  # variances of pre-training seeds, by their degrees of freedom
     assert error(1, mlm, "rte") == pytest.approx((pooled * (1 / 3 + 1 / 2)) ** 0.5)
     assert error(2, mlm, "rte") == pytest.approx((pooled * (4 / 3 + 1 / 2)) ** 0.5)
-    assert error(1, Model("exlm-1d", 4, 0.15), "evaluation/accuracy") is None
+    assert error(1, Variant("exlm-1d", 4, 0.15), "evaluation/accuracy") is None
 
 
 def test_differences_within_runs_are_of_runs_that_have_both_numbers():
-    model = Model("exlm", 2, 0.15)
+    model = Variant("exlm", 2, 0.15)
     nlls = {"a": 1.0, "b": 2.0, "c": 6.0}
     numbers = {run: {"nll": [value]} for run, value in nlls.items()}
     for run in ("a", "b"):

@@ -6,7 +6,7 @@ import pytest
 
 from exlm.model.objectives import CTC, OBJECTIVES, VanillaMLM
 from exlm.paper.analyze import Space
-from exlm.paper.display import Model
+from exlm.paper.display import Variant
 from exlm.paper.find_runs import find_runs
 from exlm.paper.groups import group_runs
 from tests.paper.fake_runs import efficiency, pretraining
@@ -16,13 +16,13 @@ from tests.paper.reports import only_group, read_csv, report_table
 @pytest.mark.parametrize(
     "switches,model",
     [
-        (dict(objective="exlm", num_states=4), Model("exlm", 4, 0.15)),
-        (dict(objective="exlm", num_states=8, p=0.387), Model("exlm", 8, 0.387)),
-        (dict(rotary="1d"), Model("exlm-1d", 4, 0.15)),
-        (dict(objective="ctc"), Model("ctc", 4, 0.15)),
-        (dict(dag="sparse"), Model("exlm-sparse", 4, 0.15)),
-        (dict(objective="mlm"), Model("mlm", 1, 0.15)),
-        (dict(objective="mlm", p=0.789, r=8), Model("mlm", 1, 0.789, 8)),
+        (dict(objective="exlm", num_states=4), Variant("exlm", 4, 0.15)),
+        (dict(objective="exlm", num_states=8, p=0.387), Variant("exlm", 8, 0.387)),
+        (dict(rotary="1d"), Variant("exlm-1d", 4, 0.15)),
+        (dict(objective="ctc"), Variant("ctc", 4, 0.15)),
+        (dict(dag="sparse"), Variant("exlm-sparse", 4, 0.15)),
+        (dict(objective="mlm"), Variant("mlm", 1, 0.15)),
+        (dict(objective="mlm", p=0.789, r=8), Variant("mlm", 1, 0.789, 8)),
     ],
 )
 def test_a_run_belongs_to_the_model_of_its_settings_whatever_its_directory_is_called(
@@ -109,7 +109,7 @@ def test_more_updates_alone_make_no_mlm_plus_plus(tmp_path):
     for steps in (100, 200):
         pretraining(tmp_path, f"mlm-{steps}", objective="mlm", steps=steps)
     assert [set(group.models) for group in group_runs(find_runs([str(tmp_path)]))] == [
-        {Model("mlm", 1, 0.15)}
+        {Variant("mlm", 1, 0.15)}
     ] * 2
 
 
@@ -178,7 +178,7 @@ def test_an_objective_that_the_paper_does_not_have_keeps_its_name(tmp_path, monk
 def test_the_model_says_whether_an_objective_has_states(tmp_path, monkeypatch):
     monkeypatch.setitem(OBJECTIVES, "electra", VanillaMLM)
     pretraining(tmp_path, "electra", objective="electra")
-    assert list(only_group(tmp_path).models) == [Model("electra", 1, 0.15)]
+    assert list(only_group(tmp_path).models) == [Variant("electra", 1, 0.15)]
 
 
 def test_a_label_says_corpus_size_and_updates(tmp_path):

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from exlm.paper import display as paper
-from exlm.paper.display import Model
+from exlm.paper.display import Variant
 
 
 @pytest.fixture(scope="module")
@@ -77,7 +77,7 @@ def test_the_papers_ablations_and_states_are_the_sources(source):
             p = round(float(found[1]) / 100, 4)
         k = re.search(r"k=\$?(\d)", line)
         rows[p, int(k[1]) if k else 1] = numbers[-5:]
-    variants = {Model("exlm" if k > 1 else "mlm", k, p): row for (p, k), row in rows.items()}
+    variants = {Variant("exlm" if k > 1 else "mlm", k, p): row for (p, k), row in rows.items()}
     assert variants == paper.SWEEP
 
 

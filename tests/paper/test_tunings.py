@@ -8,7 +8,7 @@ from statistics import median, stdev
 import pytest
 
 from exlm.paper.comparisons import weighted_sum
-from exlm.paper.display import Model
+from exlm.paper.display import Variant
 from exlm.paper.find_runs import find_runs
 from exlm.paper.groups import SeedMeans
 from exlm.paper.report import report
@@ -23,7 +23,7 @@ def test_means_medians_and_spread_over_both_kinds_of_seeds(tmp_path):
         model = pretraining(tmp_path, f"m{seed}", seed=seed, accuracy=0.2 + seed / 10)
         finetuning(tmp_path, f"t{seed}", model, "rte", scores)
     group = only_group(tmp_path)
-    exlm = Model("exlm", 4, 0.15)
+    exlm = Variant("exlm", 4, 0.15)
     mean, deviation = group.means.mean(exlm, "rte")
     middle, _ = SeedMeans(group.numbers, median).mean(exlm, "rte")
     assert mean == pytest.approx((74.0 + 61.0) / 2)
@@ -42,7 +42,7 @@ def test_the_mean_of_tasks_is_that_of_the_runs_that_have_all(tmp_path):
         finetuning(tmp_path, f"rte{seed}", model, "rte", [0.6, 0.8])
     finetuning(tmp_path, "cola", model, "cola", [0.5])
     means = only_group(tmp_path).means
-    exlm = Model("exlm", 4, 0.15)
+    exlm = Variant("exlm", 4, 0.15)
     assert means.mean(exlm, "rte", "cola")[0] == pytest.approx(60.0)
     assert len(means.run_by_run(exlm, "rte", "cola")) == 1
     assert means.mean(exlm, "rte", "mrpc") is means.mean(exlm) is None
@@ -67,8 +67,8 @@ def test_a_fine_tuning_is_linked_by_weights_before_names(tmp_path):
     weights = hashlib.sha256(b"b" * 64).hexdigest()
     finetuning(tmp_path, "t", tmp_path / "a", "rte", [0.6], model_sha256=weights)
     group = only_group(tmp_path)
-    assert group.means.mean(Model("exlm", 4, 0.15), "rte")
-    assert not group.means.mean(Model("exlm", 2, 0.15), "rte")
+    assert group.means.mean(Variant("exlm", 4, 0.15), "rte")
+    assert not group.means.mean(Variant("exlm", 2, 0.15), "rte")
 
 
 def test_only_fine_tunings_with_the_same_settings_are_compared(tmp_path):
@@ -78,7 +78,7 @@ def test_only_fine_tunings_with_the_same_settings_are_compared(tmp_path):
     finetuning(tmp_path, "scratch", tmp_path / "m4", "rte", [0.5, 0.5], from_scratch=True)
     group = only_group(tmp_path)
     assert sorted(run.path.name for run in group.finetunings) == ["t2", "t4"]
-    assert group.means.mean(Model("exlm", 4, 0.15), "rte")[0] == pytest.approx(65.0)
+    assert group.means.mean(Variant("exlm", 4, 0.15), "rte")[0] == pytest.approx(65.0)
     listed = runs_table([group], find_runs([str(tmp_path)])).rows
     others = defaultdict(set)
     for row in listed:
@@ -268,7 +268,7 @@ def test_molecules_questions_and_regressions_have_their_units(tmp_path):
     finetuning(tmp_path, "c", model, "squad2", [49.7], "f1")
     group = only_group(tmp_path)
     assert group.tasks == ["squad2", "bace", "esol"]
-    values = [group.means.mean(Model("exlm", 4, 0.15), task)[0] for task in group.tasks]
+    values = [group.means.mean(Variant("exlm", 4, 0.15), task)[0] for task in group.tasks]
     assert values == pytest.approx([49.7, 80.0, 1.25])
 
 
@@ -364,7 +364,7 @@ def test_baselines_of_the_same_rows_stand_in_the_main_table_whatever_their_file(
 
 def test_scores_of_the_same_runs_are_compared_run_by_run():
     """The runs differ much, their two scores never do."""
-    exlm = Model("exlm", 4, 0.15)
+    exlm = Variant("exlm", 4, 0.15)
     values = {"a": 1.0, "b": 3.0, "c": 5.0}
     numbers = {run: {"marginal": [value], "joint": [value - 0.5]} for run, value in values.items()}
     means = SeedMeans({exlm: numbers})

@@ -6,6 +6,7 @@ import json
 import os
 import re
 import runpy
+import shutil
 import signal
 import sys
 import time
@@ -653,6 +654,16 @@ def test_what_does_not_fit_is_refused_in_a_sentence(table, name, changes, messag
     task = TaskConfig("", **{"label_columns": ["amine"], **changes})
     with pytest.raises(InputError, match=message):
         baseline(name, str(table), str(table.parent / "out"), task, [0])
+
+
+def test_two_data_sets_for_a_baseline_are_refused(table, monkeypatch, capsys):
+    monkeypatch.chdir(table.parent)
+    shutil.copy(table, "other.csv")
+    command = ["baseline", "ecfp-knn", "bace.csv", "--label_columns", "amine", "--seeds", "0"]
+    with pytest.raises(SystemExit):
+        main([*command, "--task.dataset", "other.csv"])
+    assert "bace.csv and, as task.dataset, other.csv; leave out" in capsys.readouterr().err
+    main([*command, "--task.dataset", "bace.csv", "--output", "a"])
 
 
 def test_the_report_has_a_row_for_every_baseline(table, tmp_path, monkeypatch):

@@ -316,6 +316,16 @@ def test_embed_brings_molecules_into_one_spelling(corpus, tmp_path):
     assert np.abs(np.load(tmp_path / "raw.npy") - vectors).max() > 0.01
 
 
+def test_texts_that_are_no_molecules_are_not_standardized(reader, tmp_path):
+    sentences = write(tmp_path / "a.txt", SENTENCES)
+    for standardize in ("canonical", "parent"):
+        with pytest.raises(
+            InputError, match=f"standardize={standardize} rewrites molecules; set mo"
+        ):
+            embed(reader, sentences, str(tmp_path / "a.npy"), standardize=standardize)
+    embed(reader, sentences, str(tmp_path / "a.npy"), standardize="none")
+
+
 def test_records_and_mixed_cells_of_a_long_file_are_json_in_parquet(chemist, tmp_path, monkeypatch):
     monkeypatch.setattr(output_files, "PIECE_ROWS", 2)
     cells = [{"a": 1}, {"a": 2}, "b", None, [3], {"a": 0.5}]

@@ -6,6 +6,7 @@ import math
 import os
 import shutil
 import signal
+import string
 import subprocess
 import sys
 import time
@@ -34,7 +35,7 @@ from exlm.ops.loss import LossSum
 from exlm.ops.transition import PriorStrength
 from exlm.pretrain import run
 from exlm.pretrain.batches import most_positions
-from exlm.pretrain.held_out import HeldOutData, score_held_out
+from exlm.pretrain.held_out import HeldOutData, evaluate_by_masks, score_held_out
 from exlm.pretrain.run import pretrain
 from exlm.pretrain.settings import ArchitectureConfig, DataConfig, EvaluateConfig, PriorSchedule
 from exlm.randomness import Purpose, random_bits
@@ -300,8 +301,21 @@ def test_a_log_entry_has_the_time_before_an_interruption_too(monkeypatch, tmp_pa
     entry, scores = read_log(tmp_path / "log.jsonl")
     assert scores["spearman"] is None  # JSON has no NaN
     assert (entry["tokens"], entry["seconds"], entry["processor_seconds"]) == (100, 5, 10)
-    del state["seconds"]  # as checkpoints of earlier versions
+    # as checkpoints of earlier versions
+    del state["seconds"], state["infeasible_in_a_row"]
     tracking.Tracker(log, state, STEPS).close()
+
+
+def test_infeasible_updates_in_a_row_are_counted_over_an_interruption(tmp_path):
+    log = tracking.RunLog(tmp_path)
+    interrupted = tracking.Tracker(log, None, STEPS)
+    for infeasible in (1, 0, 1, 1):
+        interrupted.add(update.Sums(infeasible=infeasible), max_infeasible=3)
+    interrupted.close()
+    resumed = tracking.Tracker(log, json.loads(json.dumps(interrupted.state())), STEPS)
+    with pytest.raises(TrainingStopped, match="3 updates in a row up to step 5"):
+        resumed.add(update.Sums(infeasible=1), max_infeasible=3)
+    resumed.close()
 
 
 def test_only_the_last_line_of_a_log_may_be_cut_off(tmp_path):
@@ -677,6 +691,34 @@ def test_updates_without_any_alignment_stop_the_run(recipe, monkeypatch):
     monkeypatch.setattr(module, "pretraining_loss", hopeless)
     with pytest.raises(TrainingStopped, match="4 updates in a row"):
         pretrain_with(recipe, train=replace(recipe["train"], max_infeasible_steps=4))
+
+
+def test_exactly_so_many_tokens_are_masked_also_of_packed_sequences(recipe, tmp_path, monkeypatch):
+    """The tokens between their documents are never masked, and do not count as visible ones."""
+    letters = string.ascii_lowercase * 9
+    # the first hundreds of documents have a letter each, the others twenty
+    rows = [*letters, *(" ".join(letters[start : start + 20]) for start in range(100))]
+    (tmp_path / "rows.txt").write_text("\n".join(rows))
+    corpus = str(tmp_path / "packed")
+    packing = {"documents": "row", "max_length": 12, "held_out": 0.5}
+    prepare([str(tmp_path / "rows.txt")], corpus, "wordpiece", workers=1, **packing)
+    data = replace(recipe["data"], corpus=corpus, repeat=2)
+    held_out = HeldOutData(data, load_tokenizer(corpus), 0)
+    masked, visible = [], []
+
+    def count(network, batches):
+        for batch in batches:
+            is_masked = (batch["labels"] != -100).sum(1)
+            special = torch.tensor(held_out.tokenizer.all_special_ids)
+            is_visible = ~torch.isin(batch["input_ids"], special)
+            masked.extend(is_masked.tolist())
+            visible.extend(is_visible.sum(1).tolist())
+        return {"nll": 0.0, "joint_nll": 0.0}
+
+    monkeypatch.setattr("exlm.pretrain.held_out.score_held_out", count)
+    scores = evaluate_by_masks(None, held_out, EvaluateConfig(by_masks=[12]))
+    assert set(masked) == {12} and min(visible) >= 6
+    assert 0 < scores["by_masks_sequences"] < len(held_out.corpus)
 
 
 def test_two_runs_cannot_share_a_directory(recipe):

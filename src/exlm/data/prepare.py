@@ -38,6 +38,7 @@ from exlm.data.inputs import Chunk, chunks_of_rows, find_files
 from exlm.data.packing import pack
 from exlm.data.problems import OnInvalid
 from exlm.data.processes import map_chunks
+from exlm.data.spelling import check_form
 from exlm.data.tokenization import (
     ALPHABETS,
     SMILES_PATTERN,
@@ -198,11 +199,7 @@ def _decide_molecules(
         # The first rows decide for a saved tokenizer that may read anything.
         molecules = reads_smiles or (reads_anything and are_molecules(first_texts))
         options = replace(options, molecules=molecules and not options.packed)
-    if options.standardize != "none" and not options.molecules:
-        raise InputError(
-            f"standardize={options.standardize} rewrites molecules; "
-            "set molecules to true, or leave it out"
-        )
+    check_form(options.standardize, options.molecules)
     return options
 
 

@@ -40,14 +40,16 @@ def _jsonl(file: DataFile) -> Iterator[Record]:
     decoder = json.JSONDecoder(object_pairs_hook=with_different_names)
     for row, line in enumerate(text_lines(file.name), 1):
         try:
-            cells = dict(decoder.decode(line)) if line.strip() else {}
+            cells = decoder.decode(line) if line.strip() else {}
         except InputError:
             raise
-        except (ValueError, TypeError, RecursionError):
+        except (ValueError, RecursionError):
+            cells = None
+        if not isinstance(cells, dict):
             raise InputError(
                 f"{file.name}, row {row}: {line[:80].strip()!r} is not a JSON object; "
                 "every line must be one"
-            ) from None
+            )
         yield _with_whole_characters(cells) if "\\u" in line else Record(cells)
 
 

@@ -7,6 +7,7 @@ from tokenizers import Tokenizer
 from transformers import PreTrainedTokenizerFast
 
 from exlm.data.chemistry import Standardize, standardize
+from exlm.errors import InputError
 
 
 @dataclass(frozen=True)
@@ -38,6 +39,16 @@ class Spelling:
         if self.tokenizer is not None:
             text = as_tokenized(text, self.tokenizer.backend_tokenizer)
         return normalize("NFC", text)
+
+
+def check_form(form: Standardize, molecules: bool | None, section: str = "") -> None:
+    """InputError if texts that are no molecules shall be rewritten as such. `section` is where the
+    settings are, as `task.`."""
+    if form != "none" and not molecules:
+        raise InputError(
+            f"{section}standardize={form} rewrites molecules; "
+            f"set {section}molecules to true, or leave it out"
+        )
 
 
 def as_tokenized(text_as_read: str, tokenizer: Tokenizer) -> str:

@@ -1,7 +1,7 @@
 """Writes data frames as files, and gives cells the types that a format can hold."""
 
 import csv
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, Literal
@@ -9,6 +9,7 @@ from typing import Any, Literal
 import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
+from pandas.api.types import is_numeric_dtype
 
 from exlm.data.cell_texts import as_json, text_to_write
 from exlm.data.delimited import AS_PROGRAMS_WRITE, TableLayout
@@ -29,8 +30,8 @@ def write_frame(
 ) -> None:
     """Writes a file with one of the ENDINGS, whole or not at all; lists as JSON where a format has
     none. Texts stay texts. `layout` is that of a .csv file, and says for .tsv and .xlsx files which
-    headings are empty. InputError for another ending, and for cells that a format cannot hold, such
-    as times with a zone."""
+    headings are empty. InputError for another ending, and for names and cells that a format cannot
+    hold, such as times with a zone."""
     check_suffix(path, ENDINGS)
     with replacing(path) as file:
         _write_or_refuse(frame, file, path, header, layout)
@@ -82,7 +83,7 @@ def _first_refused(frame: pd.DataFrame, write: Callable[[pd.DataFrame, Path], No
             try:
                 write(frame[[name]], Path(folder) / "column")
             except CANNOT_HOLD:
-                return f", {str(name)!r}"
+                return f", {str(name)[:80]!r}"
     return ""
 
 
@@ -106,8 +107,14 @@ def _write_text(frame: pd.DataFrame, file: Path, header: bool, layout: TableLayo
 
 
 def _any_text_has(frame: pd.DataFrame, pattern: str) -> bool:
-    texts = frame.select_dtypes(exclude="number").astype(str)
-    return any(column.str.contains(pattern, na=False).any() for _, column in texts.items())
+    return any(texts.str.contains(pattern, na=False).any() for texts in _names_and_texts(frame))
+
+
+def _names_and_texts(frame: pd.DataFrame) -> Iterator[pd.Series]:
+    """What is written of every column as text: its name, and its cells unless they are numbers."""
+    for name, column in frame.items():
+        cells = column.iloc[:0] if is_numeric_dtype(column) else column
+        yield pd.Series([str(name), *cells.astype(str)])
 
 
 def _write_lines(frame: pd.DataFrame, file: Path) -> None:
@@ -122,10 +129,9 @@ def _write_sheet(frame: pd.DataFrame, file: Path, layout: TableLayout) -> None:
     """Writes an .xlsx file. A text that begins with = stays a text, and is no formula. A whole
     number of more than 15 digits becomes a text, because spreadsheet programs would round it.
     ValueError for texts that a workbook cannot hold."""
-    for name, column in frame.select_dtypes(exclude="number").items():
-        texts = column.astype(str)
+    for texts in _names_and_texts(frame):
         if texts.str.len().max() > LONGEST_CELL or texts.str.contains(CONTROL).any():
-            raise ValueError(f"{name} has texts that are too long, or control characters")
+            raise ValueError("its name or texts are too long, or have control characters")
     with pd.ExcelWriter(file, engine="openpyxl") as writer:
         frame.to_excel(writer, index=False, header=layout.headings(frame))
         for row in writer.book.active.iter_rows():

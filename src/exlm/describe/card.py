@@ -11,7 +11,9 @@ from exlm.data.tokenization import ALPHABETS, alphabet_name
 from exlm.storage.files import (
     GRID_RESULTS,
     MODEL_CARD,
+    RECIPE,
     RUN_RESULT,
+    TRAINING_LOG,
     read_log,
     read_or_empty,
     render,
@@ -36,7 +38,7 @@ def run_facts(directory: Path, result: dict[str, Any] | None = None) -> str:
     there is no run."""
     config = read_or_empty(directory / "config.json")
     result = to_json_types(result or read_or_empty(directory / RUN_RESULT, "recipe"))
-    recipe = result.get("recipe") or read_or_empty(directory / "recipe.yaml", "data", "task")
+    recipe = result.get("recipe") or read_or_empty(directory / RECIPE, "data", "task")
     corpus_paths = recipe.get("data", {}).get("corpus", [])
     if isinstance(corpus_paths, str):
         corpus_paths = [corpus_paths]
@@ -44,7 +46,7 @@ def run_facts(directory: Path, result: dict[str, Any] | None = None) -> str:
     weights = files.get("model.safetensors") or files.get("model.onnx", {})  # of an export
     tokenizer = directory / "tokenizer.json"
     alphabet = alphabet_name(Tokenizer.from_file(str(tokenizer))) if tokenizer.is_file() else None
-    log = read_log(directory / "log.jsonl")
+    log = read_log(directory / TRAINING_LOG)
     return render(
         FACTS,
         config=config,
@@ -77,7 +79,7 @@ def write_card(directory: Path, result: dict[str, Any] | None = None) -> None:
     if "task" in config:
         # The recipe of a fine-tuning is beside the folders of its grid cells and seeds.
         folders += [directory.parent, directory.parent.parent]
-    recipes = [read_or_empty(folder / "recipe.yaml") for folder in folders]
+    recipes = [read_or_empty(folder / RECIPE) for folder in folders]
     licenses = [recipe["license"] for recipe in recipes if recipe.get("license")]
     text = render(
         CARD,

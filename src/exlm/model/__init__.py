@@ -3,7 +3,7 @@
 A batch goes through the files in this order:
 
     configuration_exlm  the sizes and switches
-    expansion           [MASK] tokens become states: the `Lattice`
+    expander            [MASK] tokens become states: the `Lattice`
     modeling_exlm       `ExLMModel.encode`: embeddings, and the layers in one or two stages
     encoder             the rows of positions that layers read; attention and feed-forward block
     heads               log-probabilities of tokens, and links between states

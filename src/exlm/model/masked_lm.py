@@ -10,7 +10,13 @@ from exlm.errors import InputError
 from exlm.model.configuration_exlm import ExLMConfig
 from exlm.model.encoder import gather_positions
 from exlm.model.heads import ExLMPredictionHead, ExLMTransitionHead
-from exlm.model.modeling_exlm import ExLMModel, ExLMPreTrainedModel, check_token_types, refuse
+from exlm.model.modeling_exlm import (
+    Encoded,
+    ExLMModel,
+    ExLMPreTrainedModel,
+    check_token_types,
+    refuse,
+)
 from exlm.model.objectives import OBJECTIVES, LatticeOutput, Objective
 from exlm.ops.expansion import Lattice
 from exlm.ops.transition import PriorStrength
@@ -87,20 +93,21 @@ class ExLMForMaskedLM(ExLMPreTrainedModel):
         else:
             lattice = self.exlm.expand(input_ids, attention_mask, labels=labels)
 
-        states: Tensor | None = None
-        hidden_states: tuple[Tensor, ...] = ()
+        encoded: Encoded | None = None
+        lattice_states: Tensor | None = None
         if wants_logits or every_layer:
-            hidden, hidden_states = self.exlm.encode(lattice, every_layer=every_layer)
-            states = gather_positions(hidden, lattice.state_index)
-        output = self.lattice_output(lattice, states, prior)
-        logits = self._logits(hidden, output) if wants_logits else None
+            encoded = self.exlm.encode(lattice, every_layer=every_layer)
+            lattice_states = gather_positions(encoded.hidden, lattice.state_index)
+        output = self.lattice_output(lattice, lattice_states, prior)
+        logits = self._logits(encoded.hidden, output) if encoded and wants_logits else None
+        hidden_states = encoded.hidden_states if encoded and every_layer else None
         if not wants_loss:
-            return ExLMMaskedLMOutput(logits=logits, hidden_states=hidden_states or None)
+            return ExLMMaskedLMOutput(logits=logits, hidden_states=hidden_states)
         loss = self.objective.loss(output)
         return ExLMMaskedLMOutput(
             loss=loss.total / loss.count.clamp(min=1),
             logits=logits,
-            hidden_states=hidden_states or None,
+            hidden_states=hidden_states,
             total=loss.total,
             count=loss.count,
             infeasible=loss.infeasible,

@@ -142,8 +142,8 @@ def expand(
         count_copies: whether every copy has a token position of its own, so that these are counted
             along the expanded sequence."""
     real = attention_mask.bool()
-    rank = real.cumsum(1)  # the place of each token among the real ones, from 1
-    is_boundary = real & ((rank == 1) | (rank == rank[:, -1:]))
+    place = real.cumsum(1)  # of each token among the real ones, from 1
+    is_boundary = real & ((place == 1) | (place == place[:, -1:]))
     masked = masked & real & ~is_boundary
     for token in boundary_ids:
         is_boundary = is_boundary | (real & ~masked & (input_ids == token))
@@ -157,7 +157,7 @@ def expand(
     copy_index = copy_index * (is_copied.gather(1, source_token) & is_real)
     token_position = position
     if not count_copies:
-        token_position = (rank - 1).clamp(min=0).gather(1, source_token) * is_real
+        token_position = (place - 1).clamp(min=0).gather(1, source_token) * is_real
 
     state_index, state_lengths = _true_indices(has_target.gather(1, source_token) & is_real)
     target_index, target_lengths = _true_indices(has_target)

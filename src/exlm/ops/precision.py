@@ -23,6 +23,8 @@ from typing import Literal
 import torch
 from torch import Tensor
 
+Precision = Literal["auto", "bf16", "fp32"]  # that a user chooses
+
 
 def at_least_float32(dtype: torch.dtype) -> torch.dtype:
     """Float32 for bfloat16 and float16, the type itself for float32 and float64."""

@@ -19,7 +19,7 @@ from exlm.paper.measurements import MEASUREMENTS, measure_run
 from exlm.pretrain.batches import check_positions
 from exlm.pretrain.run import pretrain
 from exlm.pretrain.settings import ArchitectureConfig, DataConfig, EvaluateConfig, PriorSchedule
-from exlm.storage.files import GRID_RESULTS, RUN_RESULT, read_or_empty, write_yaml
+from exlm.storage.files import GRID_RESULTS, RECIPE, RUN_RESULT, read_or_empty, write_yaml
 from exlm.storage.tokenizers import load_tokenizer
 from exlm.tasks.config import FinetuneConfig, TaskConfig
 from exlm.tasks.finetune import finetune
@@ -28,7 +28,7 @@ from exlm.train import devices
 from exlm.train.loop import LoopConfig
 
 Experiment = Literal["repeated-mlm", "ablations", "sweep", "entropy", "efficiency"]
-Json = dict[str, Any]  # the settings of a pre-training by section
+Sections = dict[str, Any]  # the settings of a pre-training by section
 
 
 @dataclass(frozen=True)
@@ -91,7 +91,7 @@ def analyze(experiment: Experiment, own_processes: bool = True, **options: Any) 
     # MLM++ has more updates, but the same warm-up
     study = replace(study, data=data, train=study.train.with_warmup_steps())
     study.check(experiment)
-    write_yaml(Path(study.output) / "recipe.yaml", study)
+    write_yaml(Path(study.output) / RECIPE, study)
     cost_ratio = 1.0
     if experiment in ("efficiency", "ablations"):
         cost = study.cost_job()
@@ -160,12 +160,12 @@ class Study:
         for config in self.tasks_of(experiment).values():
             file_hashes(resolve(config.task)[0])
 
-    def models(self, experiment: Experiment, cost_ratio: float = 1.0) -> dict[str, Json]:
+    def models(self, experiment: Experiment, cost_ratio: float = 1.0) -> dict[str, Sections]:
         """What `exlm pretrain` needs to make the models of an experiment, but for the seed, by the
         name of their directories; none for `efficiency`. MLM++ is an MLM that has `cost_ratio`
         times as many updates, so that its training costs as much as ExLM's, unless
         `space.plus_plus` says how many."""
-        models: dict[str, Json] = {}
+        models: dict[str, Sections] = {}
 
         def add(
             p: float,
@@ -249,7 +249,7 @@ class Study:
         return jobs
 
 
-def pretrain_and_measure(run_dir: Path, recipe: Json, case: str | None) -> None:
+def pretrain_and_measure(run_dir: Path, recipe: Sections, case: str | None) -> None:
     """Pre-trains a model, measures it, and draws its states for the text `case`, if any."""
     pretrain(str(run_dir), **recipe)
     if not (run_dir / MEASUREMENTS).exists():

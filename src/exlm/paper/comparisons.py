@@ -6,13 +6,15 @@ from collections.abc import Sequence
 from statistics import variance
 from typing import Any
 
-from exlm.paper.display import CLAIMS, DIGITS, DISPLAY, METHODS, MLMS, Model, Row, title
+from exlm.paper.display import CLAIMS, DIGITS, DISPLAY, METHODS, MLMS, Row, Variant, title
 from exlm.paper.groups import RunGroup, SeedMeans
 from exlm.paper.page import Table
 from exlm.paper.tables import make_table, mean_entries, model_row
 from exlm.pretrain.run import SMALLEST_TIE
 
-Term = tuple[float, Model, Sequence[str]]  # a weight, and the mean of several quantities of a model
+Term = tuple[
+    float, Variant, Sequence[str]
+]  # a weight, and the mean of several quantities of a model
 EXLM = METHODS["exlm"]  # this and the next are columns of the table of equal cost
 MLM_PLUS_PLUS = METHODS["mlm-plus-plus"]
 
@@ -25,15 +27,17 @@ def worth_table(groups: Sequence[RunGroup]) -> Table:
         for exlm in group.select("exlm"):
             for quantity in DISPLAY["compared_with_plus"]:
                 rows += _gain(group, exlm, [quantity], sign=-1, digits=3)
-            tasks = group.shared_tasks([exlm, Model("mlm-plus-plus", 1, exlm.p)])
+            tasks = group.shared_tasks([exlm, Variant("mlm-plus-plus", 1, exlm.p)])
             rows += _gain(group, exlm, tasks, sign=1, digits=2)
     return make_table("worth", rows)
 
 
-def _gain(group: RunGroup, exlm: Model, quantities: list[str], sign: int, digits: int) -> list[Row]:
+def _gain(
+    group: RunGroup, exlm: Variant, quantities: list[str], sign: int, digits: int
+) -> list[Row]:
     """A row that says by how much ExLM is better than MLM++; none if one of them has no such
     quantities. `sign` is -1 where lower is better."""
-    plus = Model("mlm-plus-plus", 1, exlm.p)
+    plus = Variant("mlm-plus-plus", 1, exlm.p)
     means = mean_entries(exlm, {EXLM: quantities}, group.means)
     means |= mean_entries(plus, {MLM_PLUS_PLUS: quantities}, group.means)
     if means[EXLM] is None or means[MLM_PLUS_PLUS] is None:
@@ -91,10 +95,10 @@ def _terms(group: RunGroup, entries: Sequence[dict[str, Any]]) -> list[Term]:
     return terms
 
 
-def _model_of(group: RunGroup, entry: dict[str, Any]) -> Model:
+def _model_of(group: RunGroup, entry: dict[str, Any]) -> Variant:
     """The model of a claim's entry, with the p and the k of the ablations where it says none."""
     k = 1 if entry["method"] in MLMS else entry.get("k", group.base_states)
-    return Model(entry["method"], k, entry.get("p", group.base_ratio), entry.get("r", 1))
+    return Variant(entry["method"], k, entry.get("p", group.base_ratio), entry.get("r", 1))
 
 
 def _claim_row(group: RunGroup, claim: str, terms: Sequence[Term]) -> list[Row]:
@@ -131,7 +135,7 @@ def weighted_sum(means: SeedMeans, terms: Sequence[Term]) -> tuple[float, float 
     models; None if a model has one seed. The sum is NaN if no run of a model has all of its
     quantities. Models are independent. Several quantities of the same runs are not, so they are
     added up in every run. The weights of a model differ in sign alone."""
-    sums: dict[Model, Any] = {}  # of each run, by its id
+    sums: dict[Variant, Any] = {}  # of each run, by its id
     weights = {model: abs(weight) for weight, model, _ in terms}
     for weight, model, quantities in terms:
         values = means.run_by_run(model, *quantities)

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import pandas as pd
 import torch
@@ -17,7 +17,7 @@ from tqdm import tqdm
 from exlm.data.batching import MaskedBatches
 from exlm.data.corpus import Corpus
 from exlm.model.masked_lm import ExLMForMaskedLM
-from exlm.ops.precision import used_precision
+from exlm.ops.precision import Precision, used_precision
 from exlm.paper.display import METHODS, Row, percent
 from exlm.paper.jobs import in_own_process
 from exlm.paper.pretrainings import device_of
@@ -54,7 +54,7 @@ def measure_cost(output: Path, **settings: Any) -> None:
 def compare(
     data: DataConfig,
     model: ArchitectureConfig,
-    precision: Literal["auto", "bf16", "fp32"],
+    precision: Precision,
     steps: int,
     prior: PriorSchedule = PriorSchedule(),
 ) -> dict[str, Any]:

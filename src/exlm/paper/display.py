@@ -60,7 +60,7 @@ DIGITS: dict[str, int] = DISPLAY["digits"]
 DIGITS |= {quantity.title: quantity.digits for quantity in HELD_OUT.values()}
 
 
-class Experiment(NamedTuple):
+class ExperimentTable(NamedTuple):
     """The columns of the table of an experiment, in this order."""
 
     settings: list[str]  # of the model, such as its mask ratio
@@ -69,7 +69,7 @@ class Experiment(NamedTuple):
     paper: list[str]  # the titles of the paper's numbers
 
 
-EXPERIMENTS = {name: Experiment(**entry) for name, entry in DISPLAY["experiments"].items()}
+EXPERIMENTS = {name: ExperimentTable(**entry) for name, entry in DISPLAY["experiments"].items()}
 
 
 def title(name: str) -> str:
@@ -100,7 +100,7 @@ def as_text(value: str | float | None, spread: float | None = None, digits: int 
     return text if spread is None else f"{text} ± {spread:,.{digits}f}"
 
 
-class Model(NamedTuple):
+class Variant(NamedTuple):
     """One of the models that the experiments compare: a method (a key of METHODS, or an objective
     that the paper does not have), k states per mask (1 for an MLM), mask ratio p, and r repetitions
     of each token."""
@@ -158,11 +158,11 @@ class MainTable(NamedTuple):
 
 MAIN_TABLES = {name: MainTable(**entry) for name, entry in _PAPER_NUMBERS["main_tables"].items()}
 ABLATIONS: dict[str, PrintedRow] = _PAPER_NUMBERS["ablations"]
-SWEEP: dict[Model, PrintedRow] = {
-    Model("mlm" if k == 1 else "exlm", k, p): row for p, k, *row in _PAPER_NUMBERS["sweep"]
+SWEEP: dict[Variant, PrintedRow] = {
+    Variant("mlm" if k == 1 else "exlm", k, p): row for p, k, *row in _PAPER_NUMBERS["sweep"]
 }
 # of the sweep and of Repeated MLM
-PAPER_SCORES: dict[Model, PrintedRow] = SWEEP | {
-    Model("mlm", 1, p, r): row for p, r, *row in _PAPER_NUMBERS["repeated_mlm"]
+PAPER_SCORES: dict[Variant, PrintedRow] = SWEEP | {
+    Variant("mlm", 1, p, r): row for p, r, *row in _PAPER_NUMBERS["repeated_mlm"]
 }
 PAPER_COST: dict[str, str | float] = _PAPER_NUMBERS["cost"]

@@ -14,11 +14,11 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from exlm.paper.display import CURVES, DIGITS, DISPLAY, TEXTS, Model, as_text, percent, title
+from exlm.paper.display import CURVES, DIGITS, DISPLAY, TEXTS, Variant, as_text, percent, title
 from exlm.paper.groups import RunGroup
 from exlm.paper.page import Drawing
 from exlm.paper.pretrainings import Pretraining
-from exlm.storage.files import read_log
+from exlm.storage.files import TRAINING_LOG, read_log
 
 POINTS = 100  # of a curve, about; few, so that the files stay small
 COLOURS = ["#3b7dd8", "#e07b39", "#2fa36b", "#a05fc4", "#c7a72c", "#d1495b"]
@@ -64,8 +64,8 @@ def repeated_figures(group: RunGroup) -> list[Drawing]:
 
 def _heat_map(
     axis: Axes,
-    models: Sequence[Model],
-    means: Mapping[Model, tuple[float, float | None]],
+    models: Sequence[Variant],
+    means: Mapping[Variant, tuple[float, float | None]],
     digits: int,
 ) -> None:
     """Draws one heat map. A grey square with a dash was not run. An empty grey square is left out,
@@ -150,7 +150,7 @@ def cost_curves(group: RunGroup) -> list[Drawing]:
 def _training_curves(
     name: str,
     group: RunGroup,
-    labels: Mapping[Model, str],
+    labels: Mapping[Variant, str],
     shown: Sequence[str],
     over_hours: bool = False,
 ) -> list[Drawing]:
@@ -192,7 +192,7 @@ def _training_curves(
 def _mean_log(runs: Sequence[Pretraining], over_hours: bool) -> pd.DataFrame:
     """The logs of a model, as means over its seeds: a row per update or hour, a column for each
     of CURVES. All updates of a run are taken as equally long."""
-    log = pd.DataFrame([line for run in runs for line in read_log(run.path / "log.jsonl")])
+    log = pd.DataFrame([line for run in runs for line in read_log(run.path / TRAINING_LOG)])
     if log.empty:
         return log
     # A loss is logged under the name of its objective, such as `exlm_loss`.

@@ -13,7 +13,7 @@ import pandas as pd
 
 from exlm.paper.analyze import Space
 from exlm.paper.cost import StepCost
-from exlm.paper.display import HELD_OUT, METHODS, MLMS, Model
+from exlm.paper.display import HELD_OUT, METHODS, MLMS, Variant
 from exlm.paper.find_runs import Runs
 from exlm.paper.pretrainings import USUAL_VALUES, Numbers, Pretraining
 from exlm.paper.task_trainings import TaskTraining
@@ -36,11 +36,11 @@ class SeedMeans:
     An example: a model with two pre-training seeds, each fine-tuned with three seeds, has six
     numbers of a task. Three become one by the `center`, and the mean of these two is the mean."""
 
-    numbers: Mapping[Model, Mapping[str, Numbers]]  # by model and the id of the pre-training
+    numbers: Mapping[Variant, Mapping[str, Numbers]]  # by model and the id of the pre-training
     # The mean or the median over the fine-tuning seeds of a pre-training
     center: Callable[..., float] = fmean
 
-    def run_by_run(self, model: Model, *quantities: str) -> pd.Series:
+    def run_by_run(self, model: Variant, *quantities: str) -> pd.Series:
         """The mean of these quantities in each run of a model that has all of them."""
         means: dict[str, dict[str, float]] = {quantity: {} for quantity in quantities}
         for run, numbers in self.numbers.get(model, {}).items():
@@ -48,7 +48,7 @@ class SeedMeans:
                 means[quantity][run] = self.center(numbers[quantity])
         return pd.DataFrame(means, dtype=float).sort_index().dropna().mean(axis=1)
 
-    def mean(self, model: Model, *quantities: str) -> Mean | None:
+    def mean(self, model: Variant, *quantities: str) -> Mean | None:
         """The mean of a quantity, or of several, over the runs that have all of them, and its
         spread; None if there is no such run. The spread is
 
@@ -67,14 +67,14 @@ class SeedMeans:
         errors = self._seeds(model, HELD_OUT[quantity].error) if quantity in HELD_OUT else []
         return fmean(values), errors[0] if errors else None
 
-    def _seeds(self, model: Model, quantity: str) -> list[float]:
+    def _seeds(self, model: Variant, quantity: str) -> list[float]:
         """The numbers of all seeds of all runs."""
         seeds = []
         for numbers in self.numbers[model].values():
             seeds += numbers.get(quantity, [])
         return seeds
 
-    def by_model(self, models: Iterable[Model], quantity: str) -> dict[Model, Mean]:
+    def by_model(self, models: Iterable[Variant], quantity: str) -> dict[Variant, Mean]:
         """The mean of a quantity of each of these models that has it."""
         means = {model: self.mean(model, quantity) for model in models}
         return {model: mean for model, mean in means.items() if mean}
@@ -97,7 +97,7 @@ class RunGroup:
         in_percent = {tuning.task for tuning in self.finetunings if tuning.scores.in_percent}
         self.percent_tasks = [task for task in self.tasks if task in in_percent]
         # by model and the id of its pre-training
-        self.numbers: dict[Model, dict[str, Numbers]] = {model: {} for model in self.models}
+        self.numbers: dict[Variant, dict[str, Numbers]] = {model: {} for model in self.models}
         for run in runs:
             numbers = dict(run.numbers)
             for tuning in self.finetunings:
@@ -109,11 +109,11 @@ class RunGroup:
         self.base_ratio = _base_ratio(self.models)
         self.base_states = _base_states(self.models)
 
-    def runs_of(self, model: Model) -> list[Pretraining]:
+    def runs_of(self, model: Variant) -> list[Pretraining]:
         """The pre-trainings of a model, one for each seed."""
         return [run for run in self.runs if run.model == model]
 
-    def shared_tasks(self, models: Sequence[Model]) -> list[str]:
+    def shared_tasks(self, models: Sequence[Variant]) -> list[str]:
         """The tasks scored in percent that all these models have."""
         shared = []
         for task in self.percent_tasks:
@@ -121,16 +121,16 @@ class RunGroup:
                 shared.append(task)
         return shared
 
-    def select(self, *methods: str) -> list[Model]:
+    def select(self, *methods: str) -> list[Variant]:
         """The models with these methods and without repeated tokens."""
         return [model for model in self.models if model.method in methods and model.r == 1]
 
-    def sweep(self) -> list[Model]:
+    def sweep(self) -> list[Variant]:
         """The models of ExLM, and the vanilla MLMs at the same mask ratios."""
         ratios = {model.p for model in self.select("exlm")}
         return [model for model in self.select("mlm", "exlm") if model.p in ratios]
 
-    def repeated_mlms(self) -> list[Model]:
+    def repeated_mlms(self) -> list[Variant]:
         """The models of Repeated MLM, for the paper's p and r and ours. It is empty if no run
         repeated its tokens."""
         models = {model for model in self.models if model.method == "mlm"}
@@ -139,16 +139,16 @@ class RunGroup:
         ratios = [*Space().mask_ratios, *(model.p for model in models)]
         repeats = [*Space().repeats, *(model.r for model in models)]
         pairs = Space(ratios, repeats).repeated_pairs()
-        return sorted(models | {Model("mlm", 1, p, r) for p, r in pairs})
+        return sorted(models | {Variant("mlm", 1, p, r) for p, r in pairs})
 
 
-def _base_ratio(models: Iterable[Model]) -> float:
+def _base_ratio(models: Iterable[Variant]) -> float:
     """15%, as in the paper, or else the most frequent mask ratio; of equal ones the lowest."""
     counts = Counter(model.p for model in models if model.r == 1)
     return max(sorted(counts), key=lambda p: (p == 0.15, counts[p]), default=0.15)
 
 
-def _base_states(models: Iterable[Model]) -> int:
+def _base_states(models: Iterable[Variant]) -> int:
     """The k of most ablations; without any 4, as in the paper, or else the largest."""
     methods = METHODS.keys() - {*MLMS, "exlm"}
     counts = Counter(model.k for model in models if model.method in methods)
@@ -221,7 +221,7 @@ def _choose_members(
     """The runs with `steps` updates, and MLM++. A run on repeated tokens is left out if its id is
     among `grouped_ids`, the ids in the groups before."""
     plus_updates = _find_plus_updates(runs, steps, costs)
-    by_seed: dict[tuple[Model, int], Pretraining] = {}
+    by_seed: dict[tuple[Variant, int], Pretraining] = {}
     for run in runs:
         model = run.model
         if model.method == "mlm" and model.r == 1 and run.steps == plus_updates.get(model.p):

@@ -3,9 +3,10 @@
 from collections.abc import Sequence
 from shlex import quote
 
-from exlm.paper.display import EXPERIMENTS, MAIN_TABLES, METHODS, Model
+from exlm.paper.display import EXPERIMENTS, MAIN_TABLES, METHODS, Variant
 from exlm.paper.groups import RunGroup
 from exlm.paper.tables import EXPERIMENT_MODELS, main_models
+from exlm.storage.files import RECIPE
 
 Missing = tuple[str, str]  # in words what is missing, and the command that makes it
 EXPLORE = (
@@ -16,7 +17,7 @@ EXPLORE = (
 def analyze(experiment: str, groups: Sequence[RunGroup]) -> str:
     """The command of an experiment, with the recipe beside the largest group's runs, if any."""
     runs = groups[0].runs if groups else []
-    recipes = [run.study / "recipe.yaml" for run in runs if run.study]
+    recipes = [run.study / RECIPE for run in runs if run.study]
     recipe = next((quote(str(path)) for path in recipes if path.is_file()), "RECIPE")
     return f"exlm analyze {experiment} {recipe}"
 
@@ -39,7 +40,7 @@ def for_missing_models(experiment: str, group: RunGroup) -> list[Missing]:
     return [(f"{group.label}: {names}", command)]
 
 
-def _space(experiment: str, group: RunGroup, models: Sequence[Model]) -> str:
+def _space(experiment: str, group: RunGroup, models: Sequence[Variant]) -> str:
     """The options with which an experiment makes these models, whatever its recipe has."""
     if experiment == "ablations":
         return f"--model.num_states {group.base_states} --data.mask_ratio {group.base_ratio}"

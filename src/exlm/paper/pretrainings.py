@@ -11,7 +11,7 @@ import pandas as pd
 from exlm.data.corpus import corpus_name
 from exlm.data.masking import share_bounds
 from exlm.identity import DEFAULTS, identity_of
-from exlm.paper.display import DISPLAY, EXLM_ONLY, HELD_OUT, SWITCHES, VARIED, Model, title
+from exlm.paper.display import DISPLAY, EXLM_ONLY, HELD_OUT, SWITCHES, VARIED, Variant, title
 from exlm.pretrain.settings import ArchitectureConfig, PriorSchedule
 from exlm.storage.models import join_checksums
 
@@ -43,7 +43,7 @@ class Pretraining(FinishedRun):
 
     hours: float
     first_path: Path  # its directory when it was written
-    model: Model  # which of the models that the experiments compare it is
+    model: Variant  # which of the models that the experiments compare it is
     corpus_and_size: str  # the name of the corpus, and the layers, in words
     parameters: int
     steps: int  # the number of updates
@@ -98,7 +98,7 @@ def read_pretraining(path: Path, content: Json) -> Pretraining | None:
         corpus_and_size=f"{corpus_name(data['corpus'])} · {size}",
         parameters=int(content["parameters"]),
         tokens_per_batch=int(data["tokens_per_batch"]),
-        model=Model(
+        model=Variant(
             method=find_method(architecture),
             k=architecture.states_per_mask,
             p=(low + high) / 2,

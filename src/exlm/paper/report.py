@@ -4,7 +4,7 @@ paper's experiments, its tables and figures, beside the paper's numbers.
 1. `find_runs` (find_runs.py) reads all runs: a `Pretraining` (pretrainings.py) of each pre-trained
    model, and a `TaskTraining` (task_trainings.py) of each fine-tuning or baseline.
 2. `group_runs` (groups.py) puts runs that can be compared into groups. In a group, runs with the
-   same `Model` (display.py) differ in their seeds alone, and `SeedMeans` has the means over these.
+   same `Variant` (display.py) differ in their seeds alone; `SeedMeans` has the means over these.
 3. tables.py makes tables of these, comparisons.py the tables that decide, figures.py figures, and
    missing_runs.py commands for what is missing.
 4. Here they are put into sections, which `write_report` (page.py) writes."""

@@ -17,8 +17,8 @@ from exlm.paper.display import (
     PAPER_COST,
     PAPER_SCORES,
     SWEEP,
-    Model,
     Row,
+    Variant,
     percent,
     title,
     wording,
@@ -54,7 +54,7 @@ def make_table(
 
 
 def model_row(
-    group: RunGroup, model: Model, columns: Mapping[str, Sequence[str]], means: SeedMeans
+    group: RunGroup, model: Variant, columns: Mapping[str, Sequence[str]], means: SeedMeans
 ) -> Row:
     """The row of a model of a group: its settings, in each of the `columns` the mean of some
     quantities, and its seeds (of pre-training × of fine-tuning) and runs."""
@@ -73,7 +73,7 @@ def model_row(
     }
 
 
-def mean_entries(model: Model, columns: Mapping[str, Sequence[str]], means: SeedMeans) -> Row:
+def mean_entries(model: Variant, columns: Mapping[str, Sequence[str]], means: SeedMeans) -> Row:
     """In each of the `columns`, the mean of some quantities of a model, with its spread."""
     row: Row = {}
     for column, quantities in columns.items():
@@ -86,7 +86,7 @@ def _seed_counts(trainings: Iterable[TaskTraining]) -> str:
     return "–".join(map(str, sorted({len(run.seeds) for run in trainings})))
 
 
-def main_models(group: RunGroup) -> list[Model]:
+def main_models(group: RunGroup) -> list[Variant]:
     """The models of a group that stand in the main tables."""
     models = group.select("mlm", "mlm-plus-plus", "exlm")
     return [model for model in models if model.p == group.base_ratio]
@@ -113,7 +113,7 @@ def main_table(name: str, groups: Sequence[RunGroup], baselines: Sequence[TaskTr
     for learner in dict.fromkeys(run.learner for run in baselines):
         runs = {run.task: run for run in baselines if run.learner == learner}.values()
         # A baseline is trained anew for each task; as one run, it has the mean of all tasks.
-        as_model = Model(learner, 1, 0.0)
+        as_model = Variant(learner, 1, 0.0)
         numbers = dict(chain.from_iterable(run.scores.numbers.items() for run in runs))
         means = SeedMeans({as_model: {learner: numbers}}, center)
         row = {
@@ -158,33 +158,33 @@ def experiment_table(name: str, group: RunGroup) -> Table:
     )
 
 
-def _ablation_models(group: RunGroup) -> list[Model]:
+def _ablation_models(group: RunGroup) -> list[Variant]:
     """ExLM with and without its parts, and the MLM; none if there is only one method."""
     k, p = group.base_states, group.base_ratio
     ours = {model for model in group.models if model.p == p and model.r == 1 and model.k in (1, k)}
     if len(ours) < 2:
         return []
-    papers = {Model(method, 1 if method in MLMS else k, p) for method in ABLATIONS}
+    papers = {Variant(method, 1 if method in MLMS else k, p) for method in ABLATIONS}
     return sorted(ours | papers, key=lambda model: model.place)
 
 
-def _sweep_models(group: RunGroup) -> list[Model]:
+def _sweep_models(group: RunGroup) -> list[Variant]:
     """Each p and k (1: the vanilla MLM); none unless two models are of ExLM."""
     return _in_order({*group.sweep(), *SWEEP}) if len(group.select("exlm")) > 1 else []
 
 
-def _entropy_models(group: RunGroup) -> list[Model]:
+def _entropy_models(group: RunGroup) -> list[Variant]:
     """ExLM and the vanilla MLM; none unless there is the entropy of an ExLM."""
     entropies = group.means.by_model(group.select("exlm"), "entropy/mean")
     return _in_order(group.sweep()) if entropies else []
 
 
-def _in_order(models: Iterable[Model]) -> list[Model]:
+def _in_order(models: Iterable[Variant]) -> list[Variant]:
     return sorted(models, key=lambda model: (model.p, model.k, model.place))
 
 
 # By experiment, the models that stand in its table
-EXPERIMENT_MODELS: dict[str, Callable[[RunGroup], list[Model]]] = {
+EXPERIMENT_MODELS: dict[str, Callable[[RunGroup], list[Variant]]] = {
     "repeated-mlm": RunGroup.repeated_mlms,
     "ablations": _ablation_models,
     "sweep": _sweep_models,

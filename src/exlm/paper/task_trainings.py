@@ -9,7 +9,7 @@ from statistics import fmean
 
 from exlm.paper.display import DISPLAY, ROW_SETTINGS, title
 from exlm.paper.pretrainings import FinishedRun, Json, Numbers, device_of, short_hash
-from exlm.storage.files import read_log
+from exlm.storage.files import TRAINING_LOG, read_log
 from exlm.tasks.labels.metrics import Metric
 from exlm.tasks.labels.scores import goodness, known_metrics
 from exlm.tasks.rows.datasets import GLUE, MOLECULENET, file_task
@@ -240,7 +240,7 @@ def _sum_hours(grid_cell: Path, seed_results: list[Json]) -> float | str:
     for result in seed_results:
         if "seconds" in result:
             fits.add((result["split_sha256"], result["seconds"]))
-        for entry in read_log(grid_cell / f"seed-{result['seed']}" / "log.jsonl"):
+        for entry in read_log(grid_cell / f"seed-{result['seed']}" / TRAINING_LOG):
             if entry["kind"] == "train":
                 seconds_of_updates.append(entry["seconds"])
     if not fits and not seconds_of_updates:

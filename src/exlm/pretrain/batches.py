@@ -55,8 +55,8 @@ def most_positions(
 
 
 def least_tokens(mask_count: int) -> float:
-    """The least tokens of a held-out sequence that is scored with exactly so many masks: a third of
-    them stays visible."""
+    """How many tokens can be masked at least of a held-out sequence that is scored with exactly so
+    many masks: a third of them stays visible."""
     return 1.5 * mask_count
 
 

@@ -35,8 +35,8 @@ class HeldOutData:
 
     Attributes:
         order: the numbers of all sequences, in the order in which evaluations take them.
-        repeated_token_counts: [sequences] int64: their tokens, with repeats and without
-            special tokens."""
+        repeated_token_counts: [sequences] int64: their tokens, with repeats and without the BOS
+            and the EOS around them."""
 
     def __init__(self, data: DataConfig, tokenizer: PreTrainedTokenizerBase, seed: int) -> None:
         self.data = data
@@ -51,6 +51,14 @@ class HeldOutData:
         self.repeated_token_counts = self.corpus.token_counts.astype(np.int64) * data.repeat
         key = random_bits(Purpose.HELD_OUT, seed, np.arange(len(self.corpus)))
         self.order = np.argsort(key, kind="stable")
+
+    def maskable_counts(self) -> np.ndarray:
+        """[sequences] int64: how many of the `repeated_token_counts` can be masked: all but the EOS
+        between packed documents."""
+        never_masked = (self.tokenizer.bos_token_id, self.tokenizer.eos_token_id)
+        sequences = (self.corpus[number] for number in range(len(self.corpus)))
+        boundaries = [np.isin(tokens, never_masked).sum() for tokens in sequences]
+        return self.repeated_token_counts - np.array(boundaries) * self.data.repeat
 
     def batches(
         self, numbers: np.ndarray | None = None, mask_count: int | None = None
@@ -109,7 +117,7 @@ def evaluate_by_masks(
     """`nll_by_masks` and `joint_nll_by_masks`: nats per masked token of held-out sequences with
     exactly m masked tokens, by m; and `by_masks_sequences`, how many sequences were scored. All are
     scored at every m. An m for which no sequence is long enough (`least_tokens`) is left out."""
-    token_counts = held_out.repeated_token_counts
+    token_counts = held_out.maskable_counts()
     longest = token_counts.max()
     mask_counts = [count for count in config.by_masks if least_tokens(count) <= longest]
     impossible_counts = sorted(set(config.by_masks) - set(mask_counts))

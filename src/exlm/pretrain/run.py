@@ -23,7 +23,9 @@ from exlm.pretrain.start import start_hash, take_weights
 from exlm.randomness import RANDOM_NUMBERS_VERSION
 from exlm.storage.files import (
     GRID_RESULTS,
+    RECIPE,
     RUN_RESULT,
+    TRAINING_LOG,
     read_log,
     read_or_empty,
     to_json_types,
@@ -48,7 +50,7 @@ MEMORY_ADVICE = (
     "train.gradient_checkpointing saves memory, too, and does not change it"
 )
 # How the names of settings begin that `--resume_anyway` may change. All others are the corpus, the
-# architecture and the start.
+# tokenizer, the architecture, the start and the random numbers.
 CHANGEABLE = ("train.", "data.", "prior.", "seed")
 # Nats per masked token: with a smaller difference the links between states tell nothing.
 SMALLEST_TIE = 0.001
@@ -102,14 +104,14 @@ def pretrain(
             return result
         check_positions(data, model, recipe.evaluate.by_masks)
         network = _build(recipe, corpus, tokenizer, device)
-        if rank == 0 and not (directory / "recipe.yaml").exists():
-            write_yaml(directory / "recipe.yaml", recipe)
+        if rank == 0 and not (directory / RECIPE).exists():
+            write_yaml(directory / RECIPE, recipe)
         scores = _train(recipe, corpus, tokenizer, network, identity, resume_anyway)
         if rank > 0:
             return {}
         result = _result(recipe, identity, network, scores)
         save_model(directory, network.eval(), tokenizer, step=train.steps)
-        write_yaml(directory / "recipe.yaml", recipe)
+        write_yaml(directory / RECIPE, recipe)
         write_card(directory, result)
         # The last file says that the run is finished.
         finish_run(directory, RUN_RESULT, result)
@@ -230,7 +232,7 @@ def _result(
 ) -> dict[str, Any]:
     """The content of `result.json`; times and the number of infeasible sequences are sums over the
     log."""
-    log = read_log(Path(recipe.output) / "log.jsonl")
+    log = read_log(Path(recipe.output) / TRAINING_LOG)
     updates = [entry for entry in log if entry["kind"] == "train"]
     return {
         "parameters": network.num_parameters(only_trainable=True),

@@ -15,6 +15,8 @@ from jinja2 import Environment, FileSystemLoader, select_autoescape
 
 from exlm.errors import InputError
 
+RECIPE = "recipe.yaml"  # the settings of a run, or of a grid with all its seeds
+TRAINING_LOG = "log.jsonl"
 RUN_RESULT = "result.json"  # of one training: a pre-training, or a seed of a fine-tuning
 MODEL_CARD = "README.md"
 GRID_RESULTS = "results.json"  # of a fine-tuning or a baseline with all its seeds

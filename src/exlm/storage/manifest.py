@@ -10,13 +10,24 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 from exlm.errors import InputError
-from exlm.storage.files import read_or_empty, replacing, sha256, sync, write_json, write_text
+from exlm.storage.files import (
+    GRID_RESULTS,
+    RECIPE,
+    RUN_RESULT,
+    TRAINING_LOG,
+    read_or_empty,
+    replacing,
+    sha256,
+    sync,
+    write_json,
+    write_text,
+)
 
 MANIFEST = "manifest.json"
 # What runs write beside a model, or in the place of one, and nobody is meant to edit. Whatever else
 # is in their directories may be the user's.
 RUN_FILES = (
-    *("recipe.yaml", "invalid_rows.csv", "log.jsonl", "program.log", "result.json", "results.json"),
+    *(RECIPE, "invalid_rows.csv", TRAINING_LOG, "program.log", RUN_RESULT, GRID_RESULTS),
     *("baseline.json", "predictions.csv", "predictions-valid.csv", "predictions-test.csv"),
     *("train.smi", "train.sha256"),
 )

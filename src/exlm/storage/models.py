@@ -14,7 +14,7 @@ from transformers import PreTrainedTokenizerFast
 from transformers.tokenization_utils_base import LARGE_INTEGER
 
 from exlm.errors import InputError, first_line
-from exlm.storage.files import sha256, write_json
+from exlm.storage.files import RECIPE, sha256, write_json
 from exlm.storage.manifest import MANIFEST, damage, write_manifest
 from exlm.storage.shipped import model_path, shipped_models
 from exlm.storage.tokenizers import load_tokenizer, save_tokenizer, tokenizer_hash
@@ -105,7 +105,7 @@ def check_model(path: str) -> None:
         )
     if not (directory / "config.json").is_file():
         advice = "give the output of a finished run"
-        if any(directory.glob("checkpoint-*")) or (directory / "recipe.yaml").is_file():
+        if any(directory.glob("checkpoint-*")) or (directory / RECIPE).is_file():
             advice = (
                 "its run is not finished (the same command goes on with it), or it is a baseline, "
                 "of which only predict and evaluate know what to do"

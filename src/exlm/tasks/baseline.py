@@ -68,6 +68,10 @@ def baseline(
         raise InputError(
             f"epochs is {epochs}; give at least 1, and only to chemprop or attentivefp"
         )
+    if task.dataset not in ("", dataset):
+        raise InputError(
+            f"the data are {dataset} and, as task.dataset, {task.dataset}; leave out task.dataset"
+        )
     resolved_task, _ = resolve(replace(task, dataset=dataset))
     baseline_task = read_baseline_task(name, resolved_task)
     if program_packages:

@@ -8,6 +8,7 @@ from exlm.data.chemistry import Standardize
 from exlm.data.problems import OnInvalid
 from exlm.errors import InputError, check_at_least, check_choices
 from exlm.identity import IDENTITY_IF_CHANGED, NOT_IDENTITY
+from exlm.ops.precision import Precision
 
 DEFAULT_STRIDE = 128  # tokens
 Duplicates = Literal["keep", "mean", "drop"]
@@ -148,7 +149,7 @@ class FinetuneConfig:
     patience: int = 20
     weight_decay: float = 0.0
     clip_norm: float = 1.0
-    precision: Literal["auto", "bf16", "fp32"] = "auto"
+    precision: Precision = "auto"
     gradient_checkpointing: bool = field(default=False, metadata=NOT_IDENTITY)
 
     def __post_init__(self) -> None:

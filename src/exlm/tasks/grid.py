@@ -17,7 +17,9 @@ from exlm.identity import identity_of
 from exlm.storage.files import (
     GRID_RESULTS,
     MODEL_CARD,
+    RECIPE,
     RUN_RESULT,
+    TRAINING_LOG,
     read_or_empty,
     replacing,
     to_json_types,
@@ -128,7 +130,7 @@ class Grid(Generic[Hyper]):
         if recipe["task"].label_columns:
             whole_names = self.task.config.label_columns
             recipe = recipe | {"task": replace(recipe["task"], label_columns=whole_names)}
-        path = self.directory / "recipe.yaml"
+        path = self.directory / RECIPE
         if read_or_empty(path).get("license") != recipe.get("license"):
             self._card.unlink(missing_ok=True)
         write_yaml(path, recipe | {"seeds": self.seeds})
@@ -237,7 +239,7 @@ class Grid(Generic[Hyper]):
         Scores and predictions stay."""
         manifests = list((self.directory / cell).glob(f"seed-*/{MANIFEST}"))
         for path in (self.directory / cell).glob("seed-*/**/*"):
-            to_keep = path.name in (RUN_RESULT, "log.jsonl") or "predictions" in path.name
+            to_keep = path.name in (RUN_RESULT, TRAINING_LOG) or "predictions" in path.name
             if path.is_file() and not to_keep and path not in manifests:
                 path.unlink()
         for manifest in manifests:

@@ -10,13 +10,14 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, closing
 from dataclasses import dataclass, field, replace
-from typing import Any, Literal
+from typing import Any
 
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
 from exlm.errors import InputError, Interrupted, check_at_least, check_choices
 from exlm.identity import NOT_IDENTITY
+from exlm.ops.precision import Precision
 from exlm.train import distributed
 from exlm.train.checkpoint import Checkpoints
 from exlm.train.optim import OptimizerConfig, build_optimizer, learning_rate
@@ -50,7 +51,7 @@ class LoopConfig:
 
     steps: int = 1000
     optimizer: OptimizerConfig = field(default_factory=OptimizerConfig)
-    precision: Literal["auto", "bf16", "fp32"] = "auto"
+    precision: Precision = "auto"
     log_every: int = field(default=10, metadata=NOT_IDENTITY)
     eval_every: int = field(default=0, metadata=NOT_IDENTITY)
     save_every: int = field(default=500, metadata=NOT_IDENTITY)

@@ -13,7 +13,7 @@ import numpy as np
 from tqdm import tqdm
 
 from exlm.errors import TrainingStopped
-from exlm.storage.files import read_log, to_json_types, write_text
+from exlm.storage.files import TRAINING_LOG, read_log, to_json_types, write_text
 from exlm.train import distributed
 from exlm.train.update import Sums
 from exlm.upgrades import upgrade_checkpoint
@@ -37,12 +37,12 @@ class Tracker:
     def __init__(self, log: RunLog, state: dict[str, Any] | None, steps: int) -> None:
         self.loss_name = log.loss_name
         if state is None:
-            state = {"step": 0, "sums": (), "seconds": [0.0, 0.0]}
+            state = {"step": 0, "sums": ()}
         state = upgrade_checkpoint(state)
         self.steps = steps
         self.step = state["step"]
         self.sums = Sums(*state["sums"])
-        self.infeasible_in_a_row = 0
+        self.infeasible_in_a_row = state["infeasible_in_a_row"]
         self.active = distributed.is_main()
         self.board: Any = None  # the writer for TensorBoard, where it is installed
         self.bar = tqdm(
@@ -53,7 +53,7 @@ class Tracker:
             disable=not self.active,
         )
         if self.active:
-            path = log.directory / "log.jsonl"
+            path = log.directory / TRAINING_LOG
             entries = [entry for entry in read_log(path) if entry["step"] <= self.step]
             write_text(path, "".join(json.dumps(entry) + "\n" for entry in entries))
             self.file = path.open("a")
@@ -65,11 +65,12 @@ class Tracker:
         self.since = clocks() - np.array(state["seconds"])
 
     def state(self) -> dict[str, Any]:
-        """What a checkpoint keeps: finished updates, and the sums and the `clocks` since the last
-        entry of the log."""
+        """What a checkpoint keeps: finished updates, how many of the last had infeasible sequences,
+        and the sums and the `clocks` since the last entry of the log."""
         return {
             "step": self.step,
             "sums": astuple(self.sums),
+            "infeasible_in_a_row": self.infeasible_in_a_row,
             "seconds": (clocks() - self.since).tolist(),
         }
 

@@ -53,7 +53,7 @@ def answer_file(models: Sequence[SeedModel], path: str, options: PredictOptions)
         # An ensemble decides by its vote, not by a threshold.
         of_ensemble = voted.assign(refused=voted["answer"] == "")
         answers_by_model = {ENSEMBLE: of_ensemble, **answers_by_model}
-    frame = _frame(voted.assign(problem=questions["problem"]), path, options)
+    frame = _frame(voted.assign(problem=questions["problem"]), path)
     answered = len(questions) - len(unanswered)
     counts = {"questions answered": answered, UNUSABLE: len(unanswered)}
     remarks = questions["remark"].where(questions["answers"].isna(), "")
@@ -68,9 +68,9 @@ def answer_file(models: Sequence[SeedModel], path: str, options: PredictOptions)
     return Predictions(frame, counts, Evaluation(scorers, file.scored))
 
 
-def _frame(answers: pd.DataFrame, path: str, options: PredictOptions) -> pd.DataFrame:
+def _frame(answers: pd.DataFrame, path: str) -> pd.DataFrame:
     if plain_suffix(path) == ".json":
         return answers.reset_index()
     columns = {**answers.drop(columns=["id", "question"])}
-    frame = read_file(path, options.header, options.sheet).frame
+    frame = read_file(path).frame
     return with_predictions(frame, columns, path)

@@ -30,7 +30,7 @@ from exlm.data.problems import (
     describe_unknown_words,
     row_problems,
 )
-from exlm.data.spelling import Spelling
+from exlm.data.spelling import Spelling, check_form
 from exlm.data.tokenization import alphabet_name
 from exlm.errors import InputError, check_choices
 from exlm.storage.models import longest_text
@@ -187,7 +187,8 @@ def reader_for(
     options: ReadOptions,
 ) -> TextReader:
     """What reads a table, of which `first` has the first rows, for a model; where `standardize` or
-    `max_length` are None, the model decides. InputError for a `max_length` below 3."""
+    `max_length` are None, the model decides. InputError for a `max_length` below 3, and for a
+    `standardize` of texts that are no molecules."""
     if max_length is None:
         max_length = longest_text(tokenizer)
     if max_length < SHORTEST_LENGTH:
@@ -195,7 +196,8 @@ def reader_for(
             f"max_length is {max_length}; give at least {SHORTEST_LENGTH}, or leave it out"
         )
     molecules = decide_molecules(first.texts, options.molecules, text_settings.molecules)
-    form = (standardize or text_settings.standardize) if molecules else "none"
+    form = standardize or (text_settings.standardize if molecules else "none")
+    check_form(form, molecules)
     return TextReader(tokenizer, max_length, molecules, form, options.on_invalid)
 
 

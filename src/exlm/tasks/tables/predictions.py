@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -10,6 +10,7 @@ import pandas as pd
 from exlm.data.columns import listed
 from exlm.data.writing import with_columns
 from exlm.errors import note
+from exlm.ops.precision import Precision
 from exlm.tasks.labels.scores import RowScorer
 from exlm.tasks.rows.reading import ReadOptions
 
@@ -42,7 +43,7 @@ class PredictOptions(ReadOptions):
     interval: float | None = None
     explain: str | None = None
     distance: bool = False
-    precision: Literal["auto", "bf16", "fp32"] = "fp32"
+    precision: Precision = "fp32"
     label_columns: list[str] | None = None
     pair_column: str | None = None
 

@@ -3,6 +3,7 @@
 from dataclasses import dataclass, field
 
 from exlm.data.chemistry import Standardize
+from exlm.data.spelling import check_form
 from exlm.errors import InputError
 from exlm.identity import IDENTITY_IF_CHANGED
 from exlm.tasks.config import DEFAULT_STRIDE, TaskConfig
@@ -40,11 +41,7 @@ def infer_settings(
     model_knows = True if text_settings.molecules else None
     molecules = decide_molecules(table.texts, user_says, model_knows)
     standardize = config.standardize or (text_settings.standardize if molecules else "none")
-    if standardize != "none" and not molecules:
-        raise InputError(
-            f"task.standardize {standardize} rewrites molecules; "
-            "set task.molecules to true, or leave it out"
-        )
+    check_form(standardize, molecules, "task.")
     computed_split = "scaffold" if molecules else "random"
     split = config.split or ("parts" if table.parts is not None else computed_split)
     names_labels = config.label_columns or table.labels.type.of_units
