@@ -30,7 +30,8 @@ from exlm.filling.molecule_facts import judge
 from exlm.filling.options import FillCommandOptions
 from exlm.filling.templates import molecule_template, protein_template
 from exlm.filling.writers import FOR_MOLECULES, WRITERS
-from exlm.storage.files import check_suffix, render, replacing
+from exlm.storage.files import check_suffix, replacing
+from exlm.storage.templates import render
 from exlm.tasks.rows.table import unlabelled_table
 from exlm.train import devices
 

@@ -23,11 +23,11 @@ from exlm.storage.files import (
     to_json_types,
     write_yaml,
 )
+from exlm.storage.machine import machine
 from exlm.storage.manifest import MANIFEST, finish_run, forget_removed
 from exlm.storage.run_directories import (
     finished_result,
     lock,
-    machine,
     refuse_other_training,
     resumable_directory,
 )
