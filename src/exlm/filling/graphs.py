@@ -153,7 +153,7 @@ def _graphs_of_batch(
         # masks are independent of each other, and each has one state
         lengths = lattice.target_lengths
         places = lattice.target_index
-        logits = output.marginals.cpu()
+        logits = output.log_marginals.cpu()
         # log-probabilities of 0: each state keeps one link (`with_one_per_mask`), which is certain
         links = logits.new_zeros(*places.shape, places.shape[1])
     graphs = []
