@@ -32,7 +32,7 @@ from exlm.storage.run_directories import (
     resumable_directory,
 )
 from exlm.tasks.encoders.training import UNFINISHED
-from exlm.tasks.labels.scores import find_metric, goodness
+from exlm.tasks.labels.scores import goodness
 from exlm.tasks.printing import describe_results, print_task
 from exlm.tasks.results import (
     IDENTITY_ENTRY,
@@ -66,7 +66,9 @@ class Grid(Generic[Hyper]):
     device: str = "auto"  # what it runs on
 
     def __post_init__(self) -> None:
-        find_metric(self.task.metric)
+        metric, names = self.task.metric, ", ".join(self.task.metrics)
+        if metric not in self.task.metrics:
+            raise InputError(f"there is no metric {metric!r}; use one of {names}")
         seeds = self.seeds
         if not seeds or len(set(seeds)) < len(seeds) or min(seeds) < 0:
             raise InputError(f"seeds is {seeds}; give at least one, each once, and none below 0")
@@ -201,7 +203,8 @@ class Grid(Generic[Hyper]):
         """How good a grid cell is on valid; higher is better."""
         scores = summarise_parts([result["scores"] for result in results])
         metric = self.task.metric
-        return goodness(scores["valid"].get(metric, {}).get("median"), metric)
+        median = scores["valid"].get(metric, {}).get("median")
+        return goodness(median, self.task.metrics[metric])
 
     def _with_model(self, cell: str, result: SeedResult) -> SeedResult:
         """The result of a run, which is trained again if its model was removed: the grid cell may
@@ -261,7 +264,7 @@ class Grid(Generic[Hyper]):
             **summarise_parts([run["scores"] for run in runs]),
             "runs": runs,
             "machine": machine(self.device),
-            "best_seed": best_seed(runs, self.task.metric),
+            "best_seed": best_seed(runs, self.task.metric, self.task.metrics),
         }
         if len(results) > 1:
             grid_results["cells"] = {
