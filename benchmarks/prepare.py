@@ -24,7 +24,7 @@ from pathlib import Path
 from exlm.data.formats import format_of
 from exlm.data.inputs import find_files, texts_and_problems
 from exlm.storage.files import replacing
-from exlm.storage.run_directories import machine
+from exlm.storage.machine import machine
 
 ATOMS = ("C", "N", "O", "S", "CC", "CO", "CN")  # any chain of these is a molecule
 OPTIONS = {

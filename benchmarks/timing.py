@@ -22,7 +22,7 @@ import transformers
 
 from exlm.paper.cost import Call, resident_memory, seconds
 from exlm.paper.jobs import in_own_process
-from exlm.storage.run_directories import machine
+from exlm.storage.machine import machine
 
 __all__ = [
     "Call",

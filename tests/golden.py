@@ -19,7 +19,7 @@ from exlm.data.prepare import prepare
 from exlm.pretrain.run import pretrain
 from exlm.pretrain.settings import ArchitectureConfig, DataConfig, PriorSchedule
 from exlm.storage.files import read_log
-from exlm.storage.run_directories import machine
+from exlm.storage.machine import machine
 from exlm.train.loop import LoopConfig
 from exlm.train.optim import OptimizerConfig
 

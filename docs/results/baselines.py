@@ -14,7 +14,7 @@ from pages import fill, table
 
 from exlm.paper.display import MAIN_TABLES, title
 from exlm.tasks.baselines import BASELINES
-from exlm.tasks.labels.scores import find_metric
+from exlm.tasks.labels.scores import find_metrics
 from exlm.tasks.rows.datasets import MOLECULENET
 
 PAGE = Path(__file__).with_suffix(".md")
@@ -32,7 +32,7 @@ def seeds_of(result: dict[str, Any]) -> list[float]:
     """The metric of every seed, in percent if reports show it so: on test or, where there is none,
     on valid."""
     metric, part = result["metric"], "test" if "test" in result else "valid"
-    factor = 100 if find_metric(metric).shown_in_percent else 1
+    factor = find_metrics(None)[metric].factor
     return [factor * run["scores"][part][metric] for run in result["runs"]]
 
 
@@ -40,7 +40,7 @@ def cell(result: dict[str, Any] | None) -> str:
     """The mean over seeds, with the standard deviation if there are several that differ."""
     if result is None:
         return ""
-    values, digits = seeds_of(result), 1 if find_metric(result["metric"]).shown_in_percent else 3
+    values, digits = seeds_of(result), find_metrics(None)[result["metric"]].digits
     mean = f"{fmean(values):.{digits}f}"
     if len(values) == 1:
         return f"{mean} (1 seed)"

@@ -109,14 +109,15 @@ def probe_task(
     """The scores of one task on valid and test, with the strength that is best on valid; a score
     may be NaN where its part has one class, and both are where train has."""
     regression = metric in NUMBER_METRICS
-    score = (NUMBER_METRICS if regression else BINARY_METRICS)[metric].function
+    definition = (NUMBER_METRICS if regression else BINARY_METRICS)[metric]
+    score = definition.function
     train, valid, test = (rows[~np.isnan(values[rows])] for rows in (split[part] for part in PARTS))
     found = []
     for strength in STRENGTHS if regression or len(set(values[train])) > 1 else ():
         guess = fitted(features[train], values[train], strength, regression)
         on_valid, on_test = (score(values[rows], guess(features[rows])) for rows in (valid, test))
         found.append((on_valid, on_test))
-    return max(found, key=lambda pair: goodness(pair[0], metric), default=(np.nan, np.nan))
+    return max(found, key=lambda pair: goodness(pair[0], definition), default=(np.nan, np.nan))
 
 
 def probe(

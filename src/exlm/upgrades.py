@@ -11,8 +11,9 @@ Whoever reads such a file calls its function here, and knows the form of today a
 | `results.json` of a fine-tuning | no checksums of files and rows       | `upgrade_grid_results`  |
 | `train.smi` beside a model      | control characters inside of a line  | `upgrade_training_text` |
 
-Two names of then are read beside those of now: `loss` in a log (exlm/paper/figures.py), and
-`task_states` of a model (exlm/model/modeling_exlm.py)."""
+Two names of then are read beside those of now: `loss` in the log of a pre-training, which
+fine-tunings still write (exlm/paper/figures.py), and `task_states` of a model
+(exlm/model/modeling_exlm.py)."""
 
 from collections.abc import Iterator
 from typing import Any

@@ -3,7 +3,7 @@
 from importlib.metadata import version
 
 from exlm import __version__
-from exlm.storage.run_directories import machine
+from exlm.storage.machine import machine
 
 
 def doctor() -> dict[str, str]:

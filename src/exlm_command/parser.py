@@ -31,6 +31,7 @@ from exlm_command.commands import COMMANDS, CommandLineError, did_you_mean, func
 from exlm_command.messages import explain_error
 
 _load_yaml = get_loader("yaml")
+NOT_FINITE = {"nan": ".nan", "inf": ".inf", "-inf": "-.inf"}  # numbers, as YAML writes them
 
 
 class _DifferentKeys(yaml.SafeLoader):
@@ -165,6 +166,8 @@ def full_options(arguments: list[str], option_types: dict[str, Any], command: st
         list_type = next((member for member in members if get_origin(member) is list), None)
         if list_type and not name.endswith("+"):
             _check_given_once(name, options)
+        if float in members:
+            values = [NOT_FINITE.get(value.lower(), value) for value in values]
         # of `str | list[str]`, one value is a str
         if list_type and any(values) and (len(values) > 1 or str not in members):
             values = [_list_as_yaml(",".join(values), list_type)]

@@ -560,6 +560,20 @@ def test_the_sheet_of_a_workbook_is_the_one_that_is_named(model, tmp_path):
         fill(str(model), [TWO], sheet="Gaps")
 
 
+def test_special_tokens_in_a_text_are_told(capsys, model, tmp_path):
+    """A tokenizer takes them for its own; the mask and what may be filled in are no fault."""
+    out, page = tmp_path / "out.jsonl", tmp_path / "page.html"
+    texts = ["CC<pad>[MASK]C", "C<s>C[MASK]</s>", "CC<mask>C", "CC[MASK]C"]
+    fill(model, texts, str(out), passes=1)
+    warnings = [filled["warning"] or "" for filled in read(out)]
+    assert warnings[0].startswith("it has special tokens of the model: <pad>")
+    assert "<s> </s>" in warnings[1]
+    assert not any("special tokens of the model" in warning for warning in warnings[2:])
+    capsys.readouterr()
+    main(["explore", str(model), texts[0], "--output", str(page)])
+    assert "special tokens of the model: <pad>" in "".join(capsys.readouterr())
+
+
 def test_fillings_that_are_no_molecule_are_marked_or_left_out(capsys, model, tmp_path):
     source = tmp_path / "masked.csv"
     source.write_text(f"cid,Compound Name,SMILES\n1,A-1,{TWO}\n\n2,A-2,C1CC[MASK]\n")

@@ -533,6 +533,8 @@ PHENYL = "c1ccccc1*"
         ((PHENYL, "--site", "1", "--forbid", "B,Br,C,Cl,F,I,N,O,P,S,*"), "leave no token"),
         # others
         ((PHENYL, "--site", "1", "--temperature", "0"), "temperature is 0"),
+        ((PHENYL, "--site", "1", "--temperature", "nan"), "temperature is nan; give a number"),
+        ((PHENYL, "--site", "1", "--temperature", "-Inf"), "temperature is -inf; give a number"),
         ((PHENYL, "--site", "1", "--temperature", "1e9"), "temperature is 1"),
         ((PHENYL, "--site", "1", "--top", "0"), "top is 0; it must be at least 1"),
         ((PHENYL, "--site", "1", "--known", "/nowhere.smi"), "/nowhere.smi"),

@@ -214,6 +214,19 @@ def test_the_interval_over_rows_is_that_of_the_fine_tuning(tmp_path):
     }  # fmt: skip
 
 
+def test_f1_of_answers_is_in_percent_already_and_f1_of_two_classes_is_not(tmp_path):
+    for name, score in (("squad2", 49.7), ("/data/screening.csv", 0.5)):
+        path = finetuning(tmp_path, name[-6:], tmp_path / "model", name, [score], "f1")
+        with editing(path / "results.json") as result:
+            result["interval"] = {
+                "valid": {"low": {"median": score}, "high": {"median": score}},
+            }
+    rows = report_table(tmp_path, "mine")
+    shown = {(row["score"], row["interval"]) for row in rows}
+    assert shown == {("49.7", "49.7 to 49.7"), ("50.0", "50.0 to 50.0")}
+    assert all(" valid f1, %," in row["group"] for row in rows)
+
+
 def test_scores_of_a_metric_that_is_not_known_are_not_ranked(tmp_path):
     for name, score in (("a", 1.0), ("b", 3.0), ("c", 2.0)):
         finetuning(tmp_path, name, tmp_path / name, "/data/screening.csv", [score], "enrichment")

@@ -18,7 +18,7 @@ from pathlib import Path
 
 import pandas as pd
 
-from exlm.storage.run_directories import machine
+from exlm.storage.machine import machine
 from tests.soak import TESTS
 from tests.soak.work import Test
 

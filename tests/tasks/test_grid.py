@@ -16,6 +16,7 @@ from exlm.tasks.config import FinetuneConfig, TaskConfig, grid_cells
 from exlm.tasks.encoders import training
 from exlm.tasks.finetune import finetune
 from exlm.tasks.grid import Grid
+from exlm.tasks.labels.metrics import Metric
 from exlm.tasks.predict import predict
 from exlm.tasks.results import best_seed_directory, seed_directories
 from tests.tasks.tiny_models import pairs, predicted, save_family
@@ -30,6 +31,7 @@ class Training:
 
     config, summary, reported_rows = TaskConfig("a table"), "rows", pd.DataFrame()
     identity, departures = {}, []
+    metrics = {"accuracy": Metric(), "rmse": Metric(is_error=True)}
 
     def __init__(self, score, stop_at: int | None = None, metric: str = "accuracy") -> None:
         self.score, self.stop_at, self.calls, self.metric = score, stop_at, [], metric
@@ -206,6 +208,10 @@ def test_the_best_cell_has_the_best_median_on_valid(tmp_path, metric, best):
         and report["best_seed"] == seed
     )
     assert (tmp_path / "model.safetensors").read_text() == f"{seed} {rate}"
+    results = json.loads((tmp_path / "results.json").read_text())
+    del results["best_seed"]  # as the first versions wrote it
+    (tmp_path / "results.json").write_text(json.dumps(results))
+    assert best_seed_directory(str(tmp_path)) == tmp_path / best / f"seed-{seed}"
 
 
 def contents(directory) -> dict[str, bytes]:

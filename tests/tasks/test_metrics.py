@@ -9,20 +9,18 @@ import numpy as np
 import pytest
 from sklearn.metrics import f1_score, matthews_corrcoef
 
-from exlm.errors import Diverged, InputError
+from exlm.errors import Diverged
 from exlm.tasks.encoders.saved_task import SavedTask
 from exlm.tasks.labels.entities import entity_f1, has_entities, score_entities
 from exlm.tasks.labels.label_types import LABEL_TYPES, Numbers
-from exlm.tasks.labels.metrics import Metric, summarise
+from exlm.tasks.labels.metrics import ANSWER_METRICS, Metric, summarise
 from exlm.tasks.labels.scores import (
-    find_metric,
+    find_metrics,
     goodness,
-    known_metrics,
     metric_names,
     score_predictions,
 )
 from exlm.tasks.printing import in_digits
-from exlm.tasks.questions.answers import ANSWER_METRICS
 from exlm.tasks.tables.labelled_predictions import LabelledPredictions
 
 NAN = np.nan
@@ -37,7 +35,7 @@ def test_the_page_names_every_metric():
     page = Path(__file__).parents[2].joinpath("docs/finetuning.md").read_text()
     table = page.split("## Metrics")[1].split("\n\n")[2]
     words = re.sub(r"[-_]", " ", table.lower().replace("²", "2"))
-    for name in known_metrics():
+    for name in find_metrics(None) | ANSWER_METRICS:
         assert re.search(rf"\b{name.replace('_', ' ')}\b", words), name
 
 
@@ -178,7 +176,11 @@ def test_constant_values_leave_correlations_undefined():
 
 @pytest.mark.parametrize(
     "task_type,metric",
-    [(name, metric) for name, labels in LABEL_TYPES.items() for metric in labels.metrics],
+    [
+        (name, metric)
+        for name, labels in LABEL_TYPES.items()
+        for metric in metric_names(labels, None)
+    ],
 )
 def test_every_metric_is_reported_and_its_direction_holds(task_type, metric):
     label_type = LABEL_TYPES[task_type]
@@ -192,25 +194,30 @@ def test_every_metric_is_reported_and_its_direction_holds(task_type, metric):
         labels[:, 0], good[:, 0] = [0, 1, 0, 1], [[0.9, 0.1], [0.1, 0.9]] * 2
     best = score_predictions(label_type, labels, good)[metric]
     worst = score_predictions(label_type, labels, 1 - good)[metric]
-    assert best < worst if find_metric(metric).is_error else best > worst
-    assert goodness(best, metric) > goodness(worst, metric)
-    assert find_metric(metric).is_error or best == 1
-    assert metric in metric_names(label_type, None)
+    definition = label_type.metrics[metric]
+    assert best < worst if definition.is_error else best > worst
+    assert goodness(best, definition) > goodness(worst, definition)
+    assert definition.is_error or best == definition.best == 1
+    assert find_metrics(task_type)[metric] == definition
 
 
 def test_a_metric_of_a_new_label_type_needs_no_other_entry(monkeypatch):
     class Distances(Numbers):
         metrics = {"distance": Metric(lambda y, p: np.abs(y - p).sum(), is_error=True)}
 
-    with pytest.raises(InputError, match="no metric 'distance'; use one of entity_f1,"):
-        goodness(1.0, "distance")
+    assert "distance" not in find_metrics(None) and not find_metrics("distances")
     monkeypatch.setitem(LABEL_TYPES, "distances", Distances())
-    assert goodness(1.0, "distance") > goodness(2.0, "distance")
-    assert not find_metric("distance").shown_in_percent
+    distance = find_metrics("distances")["distance"]
+    assert goodness(1.0, distance) > goodness(2.0, distance) > goodness(NAN, distance)
+    assert distance.best is None and distance.factor == 1
+    assert find_metrics(None)["distance"] == distance
 
 
-def test_more_is_better_of_every_metric_of_answers():
-    assert all(goodness(2.0, metric) > goodness(1.0, metric) for metric in ANSWER_METRICS)
+def test_metrics_of_answers_are_in_percent_already_and_more_is_better():
+    assert list(find_metrics("question_answering")) == ["f1", "em", "best_f1", "best_em"]
+    for metric in find_metrics("question_answering").values():
+        assert goodness(2.0, metric) > goodness(1.0, metric) and metric.factor == 1
+    assert find_metrics("binary")["f1"].factor == 100
 
 
 def test_diverged_predictions_are_refused():
@@ -317,7 +324,8 @@ def test_only_tags_of_entities_have_entities():
 
 
 def test_metrics_of_one_name_say_the_same_of_their_scores():
-    """Scores are read by the name of their metric alone."""
+    """Version 0.1 did not record a task type that it inferred."""
     for label_type in LABEL_TYPES.values():
         for name, metric in label_type.metrics.items():
-            assert replace(metric, function=find_metric(name).function) == find_metric(name)
+            by_name = find_metrics(None)[name]
+            assert replace(metric, function=by_name.function) == by_name

@@ -1,5 +1,7 @@
 """A task type is a class that trains and predicts or, for the rows of tables, an object."""
 
+from pathlib import Path
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -21,7 +23,9 @@ from exlm.tasks.encoders.saved_task import SavedTask
 from exlm.tasks.encoders.training import ShuffledBatches, Supervision
 from exlm.tasks.finetune import finetune
 from exlm.tasks.labels.label_types import LABEL_TYPES, Classes
+from exlm.tasks.labels.metrics import Metric
 from exlm.tasks.predict import evaluate
+from exlm.tasks.results import best_seed_directory
 from exlm.tasks.rows.labelled_table import read_labelled_table
 from exlm.tasks.rows.reading import tokenize
 from exlm.tasks.tables.predictions import Evaluation, Predictions
@@ -44,8 +48,8 @@ def predict_tags(models, path, options):
 class Tagging:
     """Stands in for a class of labelled data: a network learns no more than small outputs."""
 
-    metric, summary, reported_rows = "accuracy", "tags", pd.DataFrame()
-    identity, departures = {}, []
+    metric, summary, reported_rows = "share_of_tags", "tags", pd.DataFrame()
+    metrics, identity, departures = {"share_of_tags": Metric()}, {}, []
 
     def __init__(self, encoder, config):
         self.encoder, self.config = encoder, config
@@ -61,7 +65,7 @@ class Tagging:
             logits = network(**model_inputs(network, batch)).logits
             return LossSum(logits.square().sum(), torch.tensor(1.0), torch.tensor(0.0))
 
-        scores = {"accuracy": 0.5 + seed / 10}
+        scores = {"share_of_tags": 0.5 + seed / 10}
         return Supervision(
             saved_task=SavedTask(task_type="tagging"),
             head_settings={"num_labels": 3},
@@ -85,7 +89,8 @@ def test_one_line_makes_a_new_task_type_known_to_every_command(tmp_path, monkeyp
     monkeypatch.setitem(OTHER_TASK_KINDS, "tagging", TaskKind(Tagging, predict_tags))
     monkeypatch.setitem(OTHER_HEADS, "tagging", MODEL_FOR_TOKEN_CLASSIFICATION_MAPPING)
     report = finetune(out, str(model), task, FinetuneConfig(precision="fp32"), [0, 1])
-    assert report["valid"]["accuracy"]["max"] == 0.6 and report["best_seed"] == 1
+    assert report["valid"]["share_of_tags"]["max"] == 0.6 and report["best_seed"] == 1
+    assert best_seed_directory(out) == Path(out, "seed-1")
     frame = predicted(out, data)
     assert frame.loc[0, "models"] == 2 and frame.loc[0, "tags"] == 3
     assert evaluate(out, data, resamples=2)["metrics"]["ensemble"]["accuracy"]["value"] == 1.0

@@ -21,8 +21,9 @@ import pandas as pd
 
 from exlm.data.chemistry import Standardize
 from exlm.errors import InputError
-from exlm.storage.files import read_or_empty, render
+from exlm.storage.files import read_or_empty
 from exlm.storage.manifest import MANIFEST, damage
+from exlm.storage.templates import render
 from exlm.upgrades import upgrade_corpus
 
 FORMAT_VERSION = 1

@@ -14,14 +14,14 @@ from exlm.storage.files import (
     RECIPE,
     RUN_RESULT,
     TRAINING_LOG,
+    name_of_path,
     read_log,
     read_or_empty,
-    render,
     to_json_types,
-    without_folders,
     write_text,
 )
 from exlm.storage.manifest import MANIFEST
+from exlm.storage.templates import render
 
 FACTS = Path(__file__).with_name("facts.md")
 CARD = Path(__file__).with_name("card.md")
@@ -58,10 +58,10 @@ def run_facts(directory: Path, result: dict[str, Any] | None = None) -> str:
         alphabet=ALPHABETS[alphabet].texts if alphabet else None,
         weights_sha256=weights.get("sha256"),
         corpora=[read_or_empty(Path(path) / MANIFEST) for path in corpus_paths],
-        corpus_names=", ".join(map(without_folders, corpus_paths)),
+        corpus_names=", ".join(map(name_of_path, corpus_paths)),
         last_step=max((line["step"] for line in log), default=0),
         trainings=len(list(directory.glob("**/seed-*/result.json"))),
-        name_of=without_folders,
+        name_of=name_of_path,
         in_one_line=in_one_line,
     ).strip()
 

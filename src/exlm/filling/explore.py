@@ -20,7 +20,8 @@ from exlm.filling.filler import TOP_TOKENS, Filler
 from exlm.filling.graphs import fills_molecules, graphs_of_texts, load_for_filling, tokenize
 from exlm.filling.options import FillOptions
 from exlm.model.masked_lm import ExLMForMaskedLM
-from exlm.storage.files import check_suffix, render, replacing
+from exlm.storage.files import check_suffix, replacing
+from exlm.storage.templates import render
 from exlm.tasks.predict import can_predict, explain_prediction
 from exlm.train import devices
 

@@ -30,7 +30,8 @@ from exlm.filling.molecule_facts import judge
 from exlm.filling.options import FillCommandOptions
 from exlm.filling.templates import molecule_template, protein_template
 from exlm.filling.writers import FOR_MOLECULES, WRITERS
-from exlm.storage.files import check_suffix, render, replacing
+from exlm.storage.files import check_suffix, replacing
+from exlm.storage.templates import render
 from exlm.tasks.rows.table import unlabelled_table
 from exlm.train import devices
 
@@ -202,10 +203,11 @@ def _select(
     left_out = len(filled.fillings) - len(usable)
     warning = filled.warning
     if left_out and not usable:
-        warning = (
+        nothing_left = (
             f"all {left_out} fillings that were made have special tokens or are not valid, and "
             "were left out; no others were searched: raise --n_best"
         )
+        warning = "; ".join(filter(None, [nothing_left, warning]))
     elif "\ufffd" not in filled.text and any("\ufffd" in filling.text for filling in usable):
         warning = warning or "\ufffd in a filling is a piece of a character, which is no text"
     if options.top is not None:

@@ -117,6 +117,7 @@ class Filler:
         kept = None
         if not options.all_paths:
             kept = min([graph_search.kept_share(graph), *text_search.kept_shares])
+        of_paths = RARE_PATHS if kept is not None and kept < 0.5 else ""
         return replace(
             text,
             fillings=most_probable_first(fillings),
@@ -124,7 +125,7 @@ class Filler:
             kept=kept,
             passes=text_search.passes,
             states=self.states_of_masks(graph) if self.states and fillings else None,
-            warning=RARE_PATHS if kept is not None and kept < 0.5 else None,
+            warning="; ".join(filter(None, [masked_text.warning, of_paths])) or None,
         )
 
     def _allowed_paths(self, graph: Graph) -> tuple[Graph, dict[int, float]]:

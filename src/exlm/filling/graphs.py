@@ -9,7 +9,7 @@ from transformers import PreTrainedConfig, PreTrainedTokenizerFast
 
 from exlm.data.batching import longest_first
 from exlm.data.chemistry import are_molecules
-from exlm.data.problems import describe_unknown_words
+from exlm.data.problems import describe_special_tokens, describe_unknown_words
 from exlm.data.tokenization import ALPHABETS, alphabet_name, splits_smiles
 from exlm.errors import InputError
 from exlm.filling import graph_search
@@ -29,6 +29,7 @@ class MaskedText(NamedTuple):
     token_ids: list[int]
     masks: list[int]  # their places among the tokens
     problem: str | None = None  # why the text cannot be filled; None if it can
+    warning: str = ""  # what is odd about a text that can be filled
 
     def fill_in(self, ids_of_masks: dict[int, list[int]]) -> "MaskedText":
         """The text with the token of each of some masks, by the place of the mask."""
@@ -75,7 +76,9 @@ def tokenize(
     for text, token_ids in zip(spelled, tokenizer(spelled)["input_ids"], strict=True):
         masks = [place for place, token in enumerate(token_ids) if token == tokenizer.mask_token_id]
         problem = _problem(network.config, tokenizer, text, token_ids)
-        masked_texts.append(MaskedText(token_ids, masks, problem))
+        without_masks = text.replace(str(tokenizer.mask_token), " ")
+        warning = describe_special_tokens(without_masks, tokenizer)
+        masked_texts.append(MaskedText(token_ids, masks, problem, warning))
     return masked_texts
 
 
@@ -153,7 +156,7 @@ def _graphs_of_batch(
         # masks are independent of each other, and each has one state
         lengths = lattice.target_lengths
         places = lattice.target_index
-        logits = output.marginals.cpu()
+        logits = output.log_marginals.cpu()
         # log-probabilities of 0: each state keeps one link (`with_one_per_mask`), which is certain
         links = logits.new_zeros(*places.shape, places.shape[1])
     graphs = []

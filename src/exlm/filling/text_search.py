@@ -97,6 +97,7 @@ class TextSearch:
         length and in several passes the pass and the number of the beginning decide each."""
         count = self.options.samples or 0
         seed = (self.options.seed, line, length)
+        # Not `passes`: if several are asked for, the seeds name the pass, also of a single mask.
         if self.options.most_passes == 1:
             fillings = graph_search.sample(self.paths, length, count, graph_search.generator(*seed))
             return _continue(EMPTY, self.paths, fillings)

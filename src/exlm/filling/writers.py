@@ -14,7 +14,7 @@ from exlm.data.drawing import colour_atoms, draw_grid, draw_molecule
 from exlm.data.writing import write_frame
 from exlm.errors import InputError
 from exlm.filling.filled_text import FilledText, Filling, Molecule
-from exlm.storage.files import render
+from exlm.storage.templates import render
 
 MOST_DRAWINGS = 300  # on a page or in a picture
 PAGE = Path(__file__).with_name("fillings.html")

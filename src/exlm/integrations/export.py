@@ -21,7 +21,7 @@ from exlm.model.downstream import (
 from exlm.model.modeling_exlm import ExLMModel
 from exlm.ops.precision import exact_level
 from exlm.storage.manifest import new_directory, write_manifest
-from exlm.storage.models import check_model, load_model, longest_text
+from exlm.storage.models import check_model, load_model, longest_text, task_entry
 from exlm.storage.tokenizers import save_tokenizer
 from exlm.tasks.encoders.loading import load_config
 from exlm.tasks.encoders.saved_task import read_text_settings
@@ -126,8 +126,7 @@ def _refuse_what_onnx_cannot_say(config: PreTrainedConfig) -> None:
         raise InputError(
             "a model with boundary_states k cannot be exported: its input grows inside the model"
         )
-    saved_task = getattr(config, "task", None) or {}
-    if any(saved_task.get("mean") or []):
+    if any(task_entry(config).get("mean") or []):
         raise InputError(
             "the labels of this model have too large an offset for its float32 outputs, so that "
             "only exlm predict gives them; subtract it from the labels and fine-tune again"

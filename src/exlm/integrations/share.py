@@ -7,7 +7,7 @@ from typing import Any
 
 from exlm.data.columns import listed
 from exlm.errors import InputError
-from exlm.storage.files import GRID_RESULTS, MODEL_CARD, read_or_empty, without_folders
+from exlm.storage.files import GRID_RESULTS, MODEL_CARD, name_of_path, read_or_empty
 from exlm.storage.manifest import MANIFEST, find_change, finish_run, forget_removed, new_directory
 from exlm.storage.models import check_model
 from exlm.storage.shipped import model_path
@@ -57,7 +57,7 @@ def share(model: str, directory: str) -> Path:
         for folder in folders:
             forget_removed(copy / folder.relative_to(source))
         if (copy / GRID_RESULTS).is_file():
-            finish_run(copy, GRID_RESULTS, _without_folders(read_or_empty(copy / GRID_RESULTS)))
+            finish_run(copy, GRID_RESULTS, _hide_folders(read_or_empty(copy / GRID_RESULTS)))
     size = sum(file.stat().st_size for file in files) / 1e6
     names = ", ".join(sorted({file.name for file in files}))
     print(f"{directory}: {size:.1f} MB, models: {len(folders)}, files: {names}")
@@ -77,25 +77,25 @@ def _files_of_model(folder: Path) -> list[Path]:
     return [folder / name for name in names if (folder / name).is_file()]
 
 
-def _without_folders(content: Any) -> Any:
+def _hide_folders(content: Any) -> Any:
     """The content of `results.json`, with names of files in the place of their paths, also of
     files that are not here."""
     if isinstance(content, list):
-        return [_without_folders(entry) for entry in content]
+        return [_hide_folders(entry) for entry in content]
     if not isinstance(content, dict):
-        return without_folders(content) if isinstance(content, str) else content
+        return name_of_path(content) if isinstance(content, str) else content
     shared = dict[str, Any]()
     for key, value in content.items():
         if key == "file_sha256":
             shared[key] = _by_name(value)
         elif key in SETTINGS_OF_FILES and isinstance(value, str):
-            shared[key] = _without_folder(value)
+            shared[key] = _name_of_data(value)
         else:
-            shared[key] = _without_folders(value)
+            shared[key] = _hide_folders(value)
     return shared
 
 
-def _without_folder(path: str) -> str:
+def _name_of_data(path: str) -> str:
     """The name of a file of data, also behind `file:`; other ways to split stay."""
     if path.startswith("column:"):
         return path

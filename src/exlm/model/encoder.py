@@ -56,8 +56,8 @@ class Layout:
     # it; None if nothing is copied between layers
     source: Tensor | None = None
     token_places: Tensor  # [B, S] where in its row the first copy of each input token is
-    # [R, N] the only positions that a layer computes; None for all
-    output_positions: Tensor | None = None
+    # [R, N] where in their rows the only positions are that a layer computes; None for all
+    output_places: Tensor | None = None
     output_spans: Spans | None = None  # of the output positions; None if padded, or all are output
 
     def to_rows(self, values: Tensor) -> Tensor:
@@ -68,7 +68,7 @@ class Layout:
 
     def for_all_positions(self) -> "Layout":
         """The layout of layers before the last one, which compute every position."""
-        return replace(self, output_positions=None, output_spans=None)
+        return replace(self, output_places=None, output_spans=None)
 
     @property
     def computed_spans(self) -> Spans | None:
@@ -112,7 +112,7 @@ def arrange(
             mask=None if is_whole else mask[:, None, None, :],
             source=None if sequences.unexpanded is None else sequences.source_token,
             token_places=sequences.first_copy,
-            output_positions=output_positions,
+            output_places=output_positions,
         )
     moved = tensors_to(replace(layout, real=None), device)
     # `real` selects from the sequences, so it stays where they are.
@@ -134,19 +134,20 @@ def _unpadded_layout(
         places_before = _spans(sequences.unexpanded.attention_mask).places
         source = places_before.gather(1, sequences.source_token).flatten()[real][None]
     output_spans = None
+    output_places = None
     if output_positions is not None:
         assert output_counts is not None
         index = torch.arange(output_positions.shape[1], device=output_positions.device)
         is_output = index < output_counts[:, None]
         output_spans = _spans(is_output)
-        output_positions = spans.places.gather(1, output_positions)[is_output][None]
+        output_places = spans.places.gather(1, output_positions)[is_output][None]
     return Layout(
         device=device,
         spans=spans,
         real=real,
         source=source,
         token_places=spans.places.gather(1, sequences.first_copy),
-        output_positions=output_positions,
+        output_places=output_places,
         output_spans=output_spans,
     )
 
@@ -264,12 +265,12 @@ class ExLMAttention(nn.Module):
     ) -> Tensor:
         """hidden [R, L, D] -> [R, L, D], or [R, N, D] if the layout has N output positions. The
         options are for an implementation of attention that is not the model's own."""
-        query, key, value = self._project(hidden, layout.output_positions)
+        query, key, value = self._project(hidden, layout.output_places)
         cos, sin = tables
         key = apply_rotary(key, cos, sin)
-        if layout.output_positions is not None:
-            cos = gather_positions(cos, layout.output_positions)
-            sin = gather_positions(sin, layout.output_positions)
+        if layout.output_places is not None:
+            cos = gather_positions(cos, layout.output_places)
+            sin = gather_positions(sin, layout.output_places)
         query = apply_rotary(query, cos, sin)
         rate = self.dropout if self.training else 0.0
         if layout.spans is not None and layout.computed_spans is not None:
@@ -291,22 +292,22 @@ class ExLMAttention(nn.Module):
         return self.output(mixed.reshape(query.shape[0], query.shape[2], -1))
 
     def _project(
-        self, hidden: Tensor, output_positions: Tensor | None
+        self, hidden: Tensor, output_places: Tensor | None
     ) -> tuple[Tensor, Tensor, Tensor]:
-        """Query, key and value, each [R, H, L, d]; the query only of the `output_positions`."""
-        if output_positions is None:
+        """Query, key and value, each [R, H, L, d]; the query only of the `output_places`."""
+        if output_places is None:
             query, key, value = self.qkv(hidden).chunk(3, dim=-1)
         elif is_plain(self.qkv):
             width = hidden.shape[-1]
             query_weight, key_value_weight = self.qkv.weight.split([width, 2 * width])
             query_bias, key_value_bias = self.qkv.bias.split([width, 2 * width])
-            query_hidden = gather_positions(hidden, output_positions)
+            query_hidden = gather_positions(hidden, output_places)
             query = F.linear(query_hidden, query_weight, query_bias)
             key, value = F.linear(hidden, key_value_weight, key_value_bias).chunk(2, dim=-1)
         else:
             # The three have one layer, which cannot be divided if it is quantised or adapted.
             query, key, value = self.qkv(hidden).chunk(3, dim=-1)
-            query = gather_positions(query, output_positions)
+            query = gather_positions(query, output_places)
         return self._heads(query), self._heads(key), self._heads(value)
 
     def _heads(self, projected: Tensor) -> Tensor:
@@ -333,8 +334,8 @@ class ExLMLayer(GradientCheckpointingLayer):
     ) -> Tensor:
         """hidden [R, L, D] -> [R, L, D], or [R, N, D] if the layout has N output positions."""
         mixed = self.attention(self.attention_norm(hidden), tables, layout, **attention_options)
-        if layout.output_positions is not None:
-            hidden = gather_positions(hidden, layout.output_positions)
+        if layout.output_places is not None:
+            hidden = gather_positions(hidden, layout.output_places)
         hidden = hidden + self.dropout(mixed)
         inner = self.activation_dropout(self.activation(self.ffn_in(self.ffn_norm(hidden))))
         return hidden + self.dropout(self.ffn_out(inner))

@@ -33,7 +33,7 @@ def evaluate_batch(
     output = network.lattice_output(network.exlm.expand(**batch), prior=prior)
     masked = output.lattice.target_is_mask
     joint = network.objective.joint(output, scored=masked)
-    predictions = output.marginals[masked]
+    predictions = output.log_marginals[masked]
     answers = output.lattice.targets[masked]
     sums = [
         masked.sum(),

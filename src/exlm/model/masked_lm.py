@@ -120,7 +120,7 @@ class ExLMForMaskedLM(ExLMPreTrainedModel):
         logits = self.head(gather_positions(hidden, lattice.first_copy))
         rows, targets = lattice.target_is_mask.nonzero(as_tuple=True)
         places = lattice.target_index[rows, targets]
-        logits[rows, places] = output.marginals[rows, targets].to(logits.dtype)
+        logits[rows, places] = output.log_marginals[rows, targets].to(logits.dtype)
         return logits
 
     def lattice_output(

@@ -53,9 +53,9 @@ class LatticeOutput:
         return self.transition_head(self.states, self.lattice, self.prior)
 
     @cached_property
-    def marginals(self) -> Tensor:
-        """Log-probabilities [B, T, V] of every target by itself: what `marginals` of the objective
-        computes, once for all who read it here."""
+    def log_marginals(self) -> Tensor:
+        """Log-probabilities [B, T, V] of every target by itself: what the objective computes of
+        this output (`Objective.marginals`), kept for all who read it."""
         return self.objective.marginals(self)
 
     @property
@@ -103,7 +103,7 @@ class Objective(ABC):
         """Log-probability [B] in float64 of the targets that are `scored` [B, T], together, given
         how many masks there are. All other masks are summed out: they may have any token. Here
         targets are independent, so their marginals are multiplied."""
-        log_probs = output.marginals.gather(-1, output.lattice.targets[..., None])[..., 0]
+        log_probs = output.log_marginals.gather(-1, output.lattice.targets[..., None])[..., 0]
         return torch.where(scored, log_probs, 0.0).double().sum(1)
 
 

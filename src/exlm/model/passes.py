@@ -55,7 +55,7 @@ def nll_in_passes(network: ExLMForMaskedLM, batch: dict[str, Tensor], passes: Pa
         rows = (labels != IGNORED).any(1).nonzero()[:, 0]
         lattice = network.exlm.expand(input_ids[rows], attention_mask[rows], labels=labels[rows])
         output = network.lattice_output(lattice)
-        certainty = output.marginals.amax(-1)
+        certainty = output.log_marginals.amax(-1)
         revealed = most_certain(certainty, output.lattice.target_is_mask, passes_left)
         nll[rows] -= network.objective.joint(output, revealed).to(nll.device)
         row, target = revealed.to(labels.device).nonzero(as_tuple=True)

@@ -2,7 +2,8 @@
 
 A batch goes through `expansion` (masks become states), `rotary` and `dropout` (in the encoder),
 `emission` (targets at states), `transition` (links between states) and `alignment` (the sum over
-paths) to `loss`. All use `precision` and `fused`.
+paths) to `loss`. `emission`, `transition` and `alignment` use `precision` and `fused`; `rotary`
+uses `fused`.
 
 Sizes:
 

@@ -73,7 +73,8 @@ class Lattice(EncoderInput):
     # [B, T] the tokens the states must emit: BOS, masked tokens from left to right, EOS
     targets: Tensor
     target_lengths: Tensor  # [B] number of targets of each sequence
-    target_index: Tensor  # [B, T] the input position of each target (0 on padding)
+    # [B, T] the input token of each target, counted before the expansion (0 on padding)
+    target_index: Tensor
     # [B, T] bool, the targets that are masked tokens: all but BOS, EOS and padding
     target_is_mask: Tensor
 

@@ -25,7 +25,8 @@ from exlm.pretrain.batches import complete_batches
 from exlm.pretrain.run import pretraining_loss
 from exlm.pretrain.settings import ArchitectureConfig, DataConfig, PriorSchedule, Recipe
 from exlm.storage.files import to_json_types, write_json
-from exlm.storage.run_directories import finished_result, machine
+from exlm.storage.machine import machine
+from exlm.storage.run_directories import finished_result
 from exlm.storage.tokenizers import load_tokenizer
 from exlm.train import devices
 from exlm.train.loop import LoopConfig

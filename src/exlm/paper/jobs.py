@@ -16,7 +16,7 @@ import transformers
 
 from exlm.data.processes import end_with_parent
 from exlm.errors import InputError, Interrupted, TrainingStopped
-from exlm.train.loop import on_signals
+from exlm.train.signals import on_signals
 
 Result = TypeVar("Result")
 

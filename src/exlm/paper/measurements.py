@@ -82,7 +82,7 @@ def batch_entropies(network: ExLMForMaskedLM, batch: dict[str, Tensor]) -> dict[
     by side."""
     output = network.lattice_output(network.exlm.expand(**batch))
     lattice = output.lattice
-    target_entropies = {"mixture": entropy(output.marginals)}  # [B, T]
+    target_entropies = {"mixture": entropy(output.log_marginals)}  # [B, T]
     if network.transition is not None:
         state_entropies = entropy(network.head(output.states).log_softmax(-1))  # [B, N]
         visits = output.visits.double()  # [B, T, N]

@@ -3,6 +3,7 @@
 
 import json
 from collections import defaultdict
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import fmean
@@ -11,7 +12,7 @@ from exlm.paper.display import DISPLAY, ROW_SETTINGS, title
 from exlm.paper.pretrainings import FinishedRun, Json, Numbers, device_of, short_hash
 from exlm.storage.files import TRAINING_LOG, read_log
 from exlm.tasks.labels.metrics import Metric
-from exlm.tasks.labels.scores import goodness, known_metrics
+from exlm.tasks.labels.scores import find_metrics, goodness
 from exlm.tasks.rows.datasets import GLUE, MOLECULENET, file_task
 from exlm.upgrades import upgrade_grid_results
 
@@ -24,7 +25,7 @@ class TaskScores:
     values: list[float]  # by this metric, of the main part: test or, without one, valid
     numbers: Numbers  # by all metrics, of the main part; by `metric`, of the other parts
     interval: str  # the bounds of the score, "" where one is not defined or not recorded
-    in_percent: bool  # whether `metric` is a share
+    definition: Metric | None  # of `metric`; None if this version does not have it
 
     @property
     def mean(self) -> float:
@@ -34,12 +35,17 @@ class TaskScores:
     @property
     def goodness(self) -> float:
         """The mean turned so that higher is better; 0 where nobody knows which way that is."""
-        return goodness(self.mean, self.metric) if self.metric in known_metrics() else 0.0
+        return goodness(self.mean, self.definition) if self.definition else 0.0
+
+    @property
+    def in_percent(self) -> bool:
+        """Whether `metric` is a share."""
+        return self.definition is not None and self.definition.best is not None
 
     @property
     def digits(self) -> int:
         """How many digits after the decimal point tables show."""
-        return 1 if self.in_percent else 3
+        return (self.definition or Metric()).digits
 
 
 @dataclass(frozen=True)
@@ -93,8 +99,9 @@ def read_task_training(path: Path, content: Json) -> TaskTraining:
         task_settings = {**task_settings, "label_columns": columns}
     task = f"data set {data_set}" if data_set in DISPLAY["column_names"] else data_set
     main_part = "test" if "test" in results else "valid"
-    is_questions = task_settings["task_type"] == "question_answering"
-    scores = _read_scores(results, task, main_part, is_questions)
+    inferred_type = settings.get("inferred", {}).get("task.task_type")
+    metrics = find_metrics(task_settings["task_type"] or inferred_type)
+    scores = _read_scores(results, task, main_part, metrics)
     scored_rows = _read_scored_rows(results, task, main_part, scores, task_settings)
     split = [f"{rows} {part}" for part, rows in first_result["split"].items()]
     files = [f"{Path(file).name} {sha256}" for file, sha256 in first_result["file_sha256"].items()]
@@ -120,42 +127,37 @@ def read_task_training(path: Path, content: Json) -> TaskTraining:
     )
 
 
-def _read_scores(results: Json, task: str, main_part: str, is_questions: bool) -> TaskScores:
-    metric = str(results["metric"])
-    factor = _factor(metric, is_questions)
-    in_percent = is_questions or factor == 100
-    numbers = _numbers(results, task, main_part, is_questions)
+def _read_scores(
+    results: Json, task: str, main_part: str, metrics: Mapping[str, Metric]
+) -> TaskScores:
+    name = str(results["metric"])
+    numbers = _numbers(results, task, main_part, metrics)
+    definition = metrics.get(name)
+    reading = definition or Metric()
     low = _median(results, "interval", main_part, "low")
     high = _median(results, "interval", main_part, "high")
     interval = ""
     if low is not None and high is not None:
-        digits = 1 if in_percent else 3
-        interval = f"{factor * low:.{digits}f} to {factor * high:.{digits}f}"
-    return TaskScores(metric, numbers.get(task, []), numbers, interval, in_percent)
+        bounds = [f"{reading.factor * bound:.{reading.digits}f}" for bound in (low, high)]
+        interval = " to ".join(bounds)
+    return TaskScores(name, numbers.get(task, []), numbers, interval, definition)
 
 
-def _numbers(results: Json, task: str, main_part: str, is_questions: bool) -> Numbers:
+def _numbers(results: Json, task: str, main_part: str, metrics: Mapping[str, Metric]) -> Numbers:
     """The numbers of all seeds by quantity (display.py): all metrics of the main part, and the
-    run's own metric of all parts."""
+    run's own metric of all parts. Those that this version does not have stay as they are."""
     numbers = defaultdict(list)
     for seed_result in results["runs"]:
         for part, scores in seed_result["scores"].items():
             for metric, score in scores.items():
                 if not isinstance(score, int | float):
                     continue
-                value = _factor(metric, is_questions) * score
+                value = metrics.get(metric, Metric()).factor * score
                 if part == main_part:
                     numbers[f"{task} {metric}"].append(value)
                 if metric == results["metric"]:
                     numbers[task if part == main_part else f"{task} {part}"].append(value)
     return dict(numbers)
-
-
-def _factor(metric: str, is_questions: bool) -> float:
-    """What a stored score is multiplied by for tables: shares are shown in percent, and scores of
-    answers are stored in percent. Metrics that this version does not have stay as they are."""
-    shown_in_percent = known_metrics().get(metric, Metric()).shown_in_percent
-    return 100.0 if shown_in_percent and not is_questions else 1.0
 
 
 def _read_scored_rows(
@@ -166,7 +168,7 @@ def _read_scored_rows(
     unit = ", %" if scores.in_percent else ""
     heading = f"{title(task)}: {part} {scores.metric}{unit}, split {split or 'parts'}"
     heading = ", ".join([heading, *_row_settings(task_settings, task)])
-    if scores.metric not in known_metrics():
+    if scores.definition is None:
         heading += ", in no order (this version does not have the metric)"
     data = results["settings"]["data_sha256"]
     checksums = data.values() if isinstance(data, dict) else [data]

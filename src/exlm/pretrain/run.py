@@ -31,9 +31,10 @@ from exlm.storage.files import (
     to_json_types,
     write_yaml,
 )
+from exlm.storage.machine import machine
 from exlm.storage.manifest import damage, finish_run
 from exlm.storage.models import save_model, weight_files
-from exlm.storage.run_directories import finished_result, lock, machine
+from exlm.storage.run_directories import finished_result, lock
 from exlm.storage.tokenizers import load_tokenizer
 from exlm.train import checkpoint, devices, distributed
 from exlm.train.checkpoint import Checkpoints

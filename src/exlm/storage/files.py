@@ -1,4 +1,4 @@
-"""Files that are written whole or not at all, values as JSON and YAML, and templates of texts."""
+"""Files that are written whole or not at all, and values as JSON and YAML."""
 
 import hashlib
 import json
@@ -6,12 +6,10 @@ import os
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict
-from functools import cache
 from pathlib import Path
 from typing import Any
 
 import yaml
-from jinja2 import Environment, FileSystemLoader, select_autoescape
 
 from exlm.errors import InputError
 
@@ -28,7 +26,7 @@ def sha256(path: Path) -> str:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
-def without_folders(text: str) -> str:
+def name_of_path(text: str) -> str:
     """The name of a file or folder in the place of its path, also behind `file:`, so that what is
     published says nothing about its author's folders. Any other text, as the name of a model on a
     hub, stays."""
@@ -72,19 +70,6 @@ def write_text(path: Path, text: str) -> None:
     with replacing(path) as partial:
         partial.write_text(text, encoding="utf-8")
         sync(partial)
-
-
-def render(template: Path, /, **values: Any) -> str:
-    """The text that a Jinja template gives. In HTML and SVG, values cannot act as tags."""
-    return _templates(template.parent).get_template(template.name).render(values)
-
-
-@cache
-def _templates(folder: Path) -> Environment:
-    """The templates of a folder, each compiled once."""
-    return Environment(
-        loader=FileSystemLoader(folder), autoescape=select_autoescape(["html", "svg"])
-    )
 
 
 def to_json_types(value: Any) -> Any:

@@ -44,8 +44,7 @@ def save_model(
         shutil.rmtree(killed_save, ignore_errors=True)
     with tempfile.TemporaryDirectory(dir=directory, prefix=".partial-model-") as name:
         partial = Path(name)
-        saved_task = getattr(network.config, "task", None) or {}
-        max_length = saved_task.get("max_length", LONGEST_TEXT)
+        max_length = task_entry(network.config).get("max_length", LONGEST_TEXT)
         network.save_pretrained(partial)
         save_tokenizer(partial, tokenizer, max_length)
         if network.config.model_type == "exlm":
@@ -169,3 +168,9 @@ def check_tokenizer(
             f"{tokenizer.mask_token_id}, the model {config.vocab_size} and {mask}; "
             "they do not belong together, restore one of them"
         )
+
+
+def task_entry(config: "PreTrainedConfig") -> dict[str, Any]:
+    """The entry `task` of a configuration, {} if it is none of ours but, say, a string."""
+    task = getattr(config, "task", None)
+    return task if isinstance(task, dict) else {}

@@ -1,18 +1,15 @@
-"""The directories of runs: whether their settings are those of now, a lock, the machine.
+"""The directories of runs: whether their settings are those of now, and a lock.
 
 There are two answers to other settings. What took long is refused, with the name of the setting
 that differs (`refuse_other_settings`); what is cheap to repeat is made anew
 (`resumable_directory`)."""
 
-import os
-import platform
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-import torch
 from filelock import FileLock, Timeout
 
 from exlm.errors import InputError
@@ -105,23 +102,3 @@ def resumable_directory(path: Path, identity: dict[str, Any]) -> Iterator[Path]:
         finally:
             if is_finished or not any(folder.iterdir()):
                 shutil.rmtree(path, ignore_errors=True)
-
-
-def machine(device: str = "auto") -> dict[str, Any]:
-    """Processor and the cores that this process may use, the GPU (or `cpu`, if there is none or the
-    `device` of a run is the processor), PyTorch version and threads, for every result."""
-    processor = platform.machine()
-    cpuinfo = Path("/proc/cpuinfo")
-    for line in cpuinfo.read_text().splitlines() if cpuinfo.exists() else []:
-        if line.startswith("model name"):
-            processor = line.split(":")[1].strip()
-            break
-    # macOS does not say which cores a process may use.
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
-    uses_gpu = device != "cpu" and torch.cuda.is_available()
-    return {
-        "processor": f"{processor}, {cores} cores",
-        "device": torch.cuda.get_device_name() if uses_gpu else "cpu",
-        "torch": torch.__version__,
-        "threads": torch.get_num_threads(),
-    }

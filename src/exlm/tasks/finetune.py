@@ -113,7 +113,13 @@ def train_seed(task: EncoderTask, run_dir: Path, hyper: FinetuneConfig, seed: in
     torch.manual_seed(seed)  # which draws the head
     network = encoder.load(supervision.saved_task, hyper, supervision.head_settings)
     best_epoch = train_best_epoch(
-        network, supervision, hyper, metric=task.metric, run_dir=run_dir, device=encoder.device
+        network,
+        supervision,
+        hyper,
+        metric=task.metric,
+        metrics=task.metrics,
+        run_dir=run_dir,
+        device=encoder.device,
     )
     results = supervision.write_results(network, run_dir)
     save_model(run_dir, network, encoder.tokenizer)

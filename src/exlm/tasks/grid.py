@@ -25,16 +25,16 @@ from exlm.storage.files import (
     to_json_types,
     write_yaml,
 )
+from exlm.storage.machine import machine
 from exlm.storage.manifest import MANIFEST, finish_run, forget_removed
 from exlm.storage.run_directories import (
     finished_result,
     lock,
-    machine,
     refuse_other_training,
     resumable_directory,
 )
 from exlm.tasks.encoders.training import UNFINISHED
-from exlm.tasks.labels.scores import find_metric, goodness
+from exlm.tasks.labels.scores import goodness
 from exlm.tasks.printing import describe_results, print_task
 from exlm.tasks.results import (
     IDENTITY_ENTRY,
@@ -68,7 +68,9 @@ class Grid(Generic[Hyper]):
     device: str = "auto"  # what it runs on
 
     def __post_init__(self) -> None:
-        find_metric(self.task.metric)
+        metric, names = self.task.metric, ", ".join(self.task.metrics)
+        if metric not in self.task.metrics:
+            raise InputError(f"there is no metric {metric!r}; use one of {names}")
         seeds = self.seeds
         if not seeds or len(set(seeds)) < len(seeds) or min(seeds) < 0:
             raise InputError(f"seeds is {seeds}; give at least one, each once, and none below 0")
@@ -203,7 +205,8 @@ class Grid(Generic[Hyper]):
         """How good a grid cell is on valid; higher is better."""
         scores = summarise_parts([result["scores"] for result in results])
         metric = self.task.metric
-        return goodness(scores["valid"].get(metric, {}).get("median"), metric)
+        median = scores["valid"].get(metric, {}).get("median")
+        return goodness(median, self.task.metrics[metric])
 
     def _with_model(self, cell: str, result: SeedResult) -> SeedResult:
         """The result of a run, which is trained again if its model was removed: the grid cell may
@@ -263,7 +266,7 @@ class Grid(Generic[Hyper]):
             **summarise_parts([run["scores"] for run in runs]),
             "runs": runs,
             "machine": machine(self.device),
-            "best_seed": best_seed(runs, self.task.metric),
+            "best_seed": best_seed(runs, self.task.metric, self.task.metrics),
         }
         if len(results) > 1:
             grid_results["cells"] = {

@@ -15,13 +15,13 @@ whole grid is a `GridResults`, and has these entries:
 | `cells`                              | statistics of the scores of every grid cell, if several |
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final, TypedDict
 
 from exlm.storage.files import GRID_RESULTS, read_or_empty
-from exlm.tasks.labels.metrics import summarise
-from exlm.tasks.labels.scores import goodness
+from exlm.tasks.labels.metrics import Metric, summarise
+from exlm.tasks.labels.scores import find_metrics, goodness
 
 BASELINE_FILE = "baseline.json"  # of a baseline, in the place of a model
 IDENTITY_ENTRY: Final = "settings"  # the entry of both files that has the identity of runs
@@ -78,9 +78,10 @@ def summarise_parts(
     }
 
 
-def best_seed(results: Sequence[SeedResult], metric: str) -> int:
-    """The seed that is best on valid; of equal ones, the first."""
-    best = max(results, key=lambda result: goodness(result["scores"]["valid"][metric], metric))
+def best_seed(results: Sequence[SeedResult], name: str, metrics: Mapping[str, Metric]) -> int:
+    """The seed that is best on valid by the metric of this name; of equal ones, the first."""
+    metric = metrics[name]
+    best = max(results, key=lambda result: goodness(result["scores"]["valid"][name], metric))
     return best["seed"]
 
 
@@ -112,5 +113,8 @@ def best_seed_directory(path: str) -> Path:
     grid_results = read_or_empty(Path(path) / GRID_RESULTS)
     if not grid_results:
         return Path(path)
-    seed = best_seed(grid_results["runs"], grid_results["metric"])
+    seed = grid_results.get("best_seed")
+    if seed is None:  # the first versions did not write it
+        metrics = find_metrics(grid_results["settings"]["task"].get("task_type"))
+        seed = best_seed(grid_results["runs"], grid_results["metric"], metrics)
     return Path(path) / grid_results["best"] / f"seed-{seed}"

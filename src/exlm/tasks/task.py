@@ -10,7 +10,7 @@ So a new task type for a table is an entry of LABEL_TYPES. Any other is an entry
 OTHER_TASK_KINDS, and of OTHER_HEADS (`encoders/loading.py`) if its models have another head than
 that for whole texts."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple, Protocol
 
 import pandas as pd
@@ -20,6 +20,7 @@ from exlm.tasks.config import FinetuneConfig, TaskConfig
 from exlm.tasks.encoders.loading import EncoderSource
 from exlm.tasks.encoders.training import Supervision
 from exlm.tasks.labels.label_types import LABEL_TYPES
+from exlm.tasks.labels.metrics import Metric
 from exlm.tasks.questions.answer_file import answer_file
 from exlm.tasks.questions.question_task import read_question_task
 from exlm.tasks.tables.predictions import Predictions, PredictOptions
@@ -32,6 +33,7 @@ class Task(Protocol):
     """Labelled data."""
 
     metric: str  # chooses epoch and grid cell
+    metrics: Mapping[str, Metric]  # by name, all that may be chosen
     summary: str  # the data in one line
     reported_rows: pd.DataFrame  # with something wrong: part, row, value, reason, action
     # what must be equal for results to be combined, besides the settings

@@ -4,11 +4,9 @@ Its inputs are a network, a function from an update's number to its micro-batche
 turns a micro-batch into a `LossSum`. `exlm.train.update` computes one update, `exlm.train.tracking`
 counts updates, and the sequences that a loss had to leave out."""
 
-import signal
-import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack, closing
+from contextlib import closing
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -21,6 +19,7 @@ from exlm.ops.precision import Precision
 from exlm.train import distributed
 from exlm.train.checkpoint import Checkpoints
 from exlm.train.optim import OptimizerConfig, build_optimizer, learning_rate
+from exlm.train.signals import on_signals
 from exlm.train.tracking import RunLog, Tracker
 from exlm.train.update import LossFunction, NumberedBatch, update
 
@@ -208,21 +207,3 @@ def _batches_ahead(
             if step + 1 < steps:
                 next_batches = worker.submit(batches, step + 1)
             yield step, micro_batches
-
-
-def on_signals(handler: Callable[[int], object], once: bool = False) -> ExitStack:
-    """Calls `handler` with the number of every SIGINT or SIGTERM (`once`: the first) until the
-    result is closed. Does nothing outside of the main thread, where Python allows no handlers."""
-    restore = ExitStack()
-    if threading.current_thread() is not threading.main_thread():
-        return restore
-
-    def handle(number: int, _frame: object) -> None:
-        if once:
-            restore.close()
-        handler(number)
-
-    for number in (signal.SIGINT, signal.SIGTERM):
-        previous_handler = signal.signal(number, handle)
-        restore.callback(signal.signal, number, previous_handler)
-    return restore

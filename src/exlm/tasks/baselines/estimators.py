@@ -102,7 +102,7 @@ def best_linear_model(inputs: FitInputs, features: Features) -> np.ndarray:
     else:
         estimators = [LogisticRegression(C=c, max_iter=2000) for c in C_VALUES]
     predictions = [one_model_per_label(inputs, features, estimator) for estimator in estimators]
-    return max(predictions, key=inputs.score)
+    return max(predictions, key=inputs.goodness_on_valid)
 
 
 def one_model_per_label(

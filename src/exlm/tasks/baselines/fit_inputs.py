@@ -33,7 +33,7 @@ class FitInputs:
     label_type: LabelType
     outputs: int  # how many predictions a row has: one for each class, or else for each label
     # how good predictions [rows, outputs] are on valid; higher is better
-    score: Callable[[np.ndarray], float]
+    goodness_on_valid: Callable[[np.ndarray], float]
     seed: int
     epochs: int | None  # the most epochs of a program; None for its default
     log: Path  # gets the output of a program

@@ -13,7 +13,7 @@ import pandas as pd
 from exlm.errors import InputError, Interrupted, TrainingStopped
 from exlm.storage.run_directories import lock
 from exlm.tasks.baselines.fit_inputs import FitInputs
-from exlm.train.loop import on_signals
+from exlm.train.signals import on_signals
 
 CHEMPROP_PACKAGES = ("chemprop==2.2.4", "torch==2.13.0", "rdkit==2026.9.1")
 CHEMPROP_EPOCHS = 50

@@ -90,7 +90,7 @@ class SavedBaseline:
             valid=self.valid,
             label_type=self.task.label_type,
             outputs=len(self.task.class_names or labels.T),
-            score=self._score,
+            goodness_on_valid=self._goodness_on_valid,
             seed=self.seed,
             epochs=self.epochs,
             log=log,
@@ -108,10 +108,11 @@ class SavedBaseline:
         of_all_labels[:, self._is_learnable] = predictions
         return of_all_labels
 
-    def _score(self, predictions: np.ndarray) -> float:
+    def _goodness_on_valid(self, predictions: np.ndarray) -> float:
         """How good predictions [rows, outputs] are on valid; higher is better."""
         labelled = LabelledPredictions(self.task, self.labels, self._fill_up(predictions))
-        return goodness(labelled.score(self.valid)[self.metric], self.metric)
+        score = labelled.score(self.valid)[self.metric]
+        return goodness(score, self.task.label_type.metrics[self.metric])
 
 
 @dataclass(frozen=True)

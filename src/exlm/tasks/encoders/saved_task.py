@@ -9,6 +9,7 @@ from transformers import PreTrainedConfig
 from exlm.data.chemistry import Standardize
 from exlm.data.columns import text_columns
 from exlm.data.formats import check_lines, format_of
+from exlm.storage.models import task_entry
 from exlm.tasks.labels.label_types import LABEL_TYPES, LabelType
 
 SDF_STRUCTURES = "smiles"  # what the column of the structures of an .sdf file is called
@@ -128,7 +129,7 @@ class SavedTask(TextSettings):
 
 def read_saved_task(config: PreTrainedConfig) -> SavedTask | None:
     """The task that `exlm finetune` saved in a model's configuration; None for another model."""
-    content = _task_entry(config)
+    content = task_entry(config)
     return SavedTask.from_json(content) if content else None
 
 
@@ -139,10 +140,4 @@ def read_text_settings(config: PreTrainedConfig) -> TextSettings:
         "molecules": getattr(config, "molecules", None),
         "standardize": getattr(config, "standardize", None) or "none",
     }
-    return TextSettings.from_json(of_pretraining | _task_entry(config))
-
-
-def _task_entry(config: PreTrainedConfig) -> dict[str, Any]:
-    """The entry `task` of a configuration, {} if it is none of ours but, say, a string."""
-    task = getattr(config, "task", None)
-    return task if isinstance(task, dict) else {}
+    return TextSettings.from_json(of_pretraining | task_entry(config))

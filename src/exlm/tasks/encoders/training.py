@@ -1,7 +1,7 @@
 """Supervised training, shared by all task types: what is learned (`Supervision`), its shuffled
 batches, and the choice of the best epoch."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -19,6 +19,7 @@ from exlm.storage.files import replacing, sync
 from exlm.storage.run_directories import PROGRESS
 from exlm.tasks.config import FinetuneConfig
 from exlm.tasks.encoders.saved_task import SavedTask
+from exlm.tasks.labels.metrics import Metric
 from exlm.tasks.labels.scores import goodness
 from exlm.tasks.results import SeedResult
 from exlm.train import devices
@@ -124,12 +125,14 @@ def train_best_epoch(
     hyper: FinetuneConfig,
     *,
     metric: str,
+    metrics: Mapping[str, Metric],
     run_dir: Path,
     device: str = "auto",
 ) -> int:
     """Trains a network in place, gives it the weights of the epoch that is best on valid by the
-    `metric`, and returns this epoch. The log goes to `run_dir`; what an interrupted training needs
-    to go on is in UNFINISHED there. The seed of the batches also seeds dropout."""
+    `metric`, one of `metrics`, and returns this epoch. The log goes to `run_dir`; what an
+    interrupted training needs to go on is in UNFINISHED there. The seed of the batches also seeds
+    dropout."""
     batches = supervision.batches
     progress = run_dir / UNFINISHED / PROGRESS
     best = BestEpoch.read(progress / "best.safetensors")
@@ -137,7 +140,7 @@ def train_best_epoch(
     def evaluate(step: int) -> dict[str, float]:
         epoch = step // batches.per_epoch
         values = supervision.score_valid(network)
-        best.keep_if_best(network, epoch, goodness(values[metric], metric))
+        best.keep_if_best(network, epoch, goodness(values[metric], metrics[metric]))
         return values
 
     def ends_early(step: int) -> bool:

@@ -1,11 +1,11 @@
-"""What the cells of label columns say: a class, perhaps a number, and perhaps 0 or 1. The task type
-(see `label_types.py`) decides which of these counts.
+"""What the cells of label columns say: a class, perhaps a number, and perhaps a number as a word.
+The task type (see `label_types.py`) decides which of these counts.
 
-| cell       | class    | number | 0 or 1 |
-| ---------- | -------- | ------ | ------ |
-| `Inactive` | Inactive |        | 0      |
-| `1`        | 1        | 1      | 1      |
-| `12,5`     | 12,5     | 12.5   | 12.5   |
+| cell       | class    | number | number, also of a word such as no and yes |
+| ---------- | -------- | ------ | ----------------------------------------- |
+| `Inactive` | Inactive |        | 0                                         |
+| `1`        | 1        | 1      | 1                                         |
+| `12,5`     | 12,5     | 12.5   | 12.5                                      |
 
 After these come the checks of columns, and what they tell the user. Cells have the index of their
 rows: numbers from 0, or pairs of a part and such a number where each part has a file."""
@@ -44,8 +44,8 @@ TAGS = re.compile(rf"{TAG}(\s+{TAG})+")
 def read_numbers(cells: pd.Series) -> pd.Series:
     """The cells of a column as numbers, NaN for all others.
 
-    A comma is a decimal comma if it is the only one of the `decimal_marks` that the cells of the
-    file have; else its cell is no number. A percent sign is left out if every cell has one.
+    A comma is a decimal comma if it is the only one of the `decimal_marks` that the column has in
+    its file; else its cell is no number. A percent sign is left out if every cell has one.
     `find_possible_thousands` tells where a point may stand between thousands.
 
     | cells of a column       | numbers          |
@@ -68,7 +68,7 @@ def read_numbers(cells: pd.Series) -> pd.Series:
 
 
 def _with_decimal_point(texts: pd.Series) -> pd.Series:
-    """The numbers of a file with points in place of its decimal commas."""
+    """The numbers that a column has in one file, with points in place of decimal commas."""
     if set(decimal_marks(texts)) != {","}:
         return texts
     return texts.mask(texts.str.contains(".", regex=False)).str.replace(",", ".")
@@ -79,7 +79,7 @@ def is_whole(cells: pd.DataFrame, numbers: pd.DataFrame) -> bool:
     return bool((cells.isna() | (numbers % 1 == 0)).all(axis=None))
 
 
-def zeros_and_ones(
+def words_as_numbers(
     cells: pd.DataFrame, numbers: pd.DataFrame, binary_names: Sequence[str] | None
 ) -> pd.DataFrame:
     """The numbers, but 0 and 1 for the names in NEGATIVE and POSITIVE. If `binary_names` are other

@@ -18,7 +18,7 @@ from exlm.tasks.labels.cells import (
     note_binary_names,
     read_numbers,
     row_name,
-    zeros_and_ones,
+    words_as_numbers,
 )
 from exlm.tasks.labels.label_types import LABEL_TYPES, CellReadings, LabelType
 
@@ -43,11 +43,11 @@ def infer_label_columns(
     is_filled = cells.notna().any()
     cells = cells.loc[:, is_filled] if is_filled.any() else cells
     numbers = cells.apply(read_numbers)
-    bits = zeros_and_ones(cells, numbers, None)
-    columns = [name for name in cells.columns if not _is_identifier(cells[name], bits[name])]
+    values = words_as_numbers(cells, numbers, None)
+    columns = [name for name in cells.columns if not _is_identifier(cells[name], values[name])]
     is_numeric = (cells.isna() | np.isfinite(numbers)).all()
     columns = [name for name in columns if is_numeric[name]] or columns
-    if len(columns) == 1 or (columns and _is_binary(cells[columns], bits[columns])):
+    if len(columns) == 1 or (columns and _is_binary(cells[columns], values[columns])):
         return columns
     raise InputError(
         f"{path}: cannot tell the label columns; set label_columns, from: "
@@ -119,7 +119,7 @@ def read_labels(
         if not skip_unknown:
             check_numbers(cells, numbers, path)
         binary_names = list(names or ()) or find_binary_names(cells, positive, path)
-    readings = CellReadings(cells, numbers, zeros_and_ones(cells, numbers, binary_names))
+    readings = CellReadings(cells, numbers, words_as_numbers(cells, numbers, binary_names))
     task_type = task_type or _infer_task_type(readings)
     label_type = LABEL_TYPES[task_type]
     if label_type.class_per_row and len(cells.columns) > 1:
@@ -168,7 +168,7 @@ def _infer_task_type(readings: CellReadings) -> str:
     distinct whole numbers in one column are multiclass; all else is regression. InputError for
     names that most rows have alone."""
     cells = readings.cells
-    if _is_binary(cells, readings.bits):
+    if _is_binary(cells, readings.with_binary_words):
         return "binary" if len(cells.columns) == 1 else "multilabel"
     if len(cells.columns) > 1:
         return "regression"

@@ -26,7 +26,13 @@ from torch import Tensor
 from exlm.data.cell_texts import class_name
 from exlm.model.downstream import classification_loss
 from exlm.tasks.labels.cells import is_whole
-from exlm.tasks.labels.metrics import BINARY_METRICS, CLASS_METRICS, NUMBER_METRICS, Metric
+from exlm.tasks.labels.metrics import (
+    BINARY_METRICS,
+    CLASS_METRICS,
+    NUMBER_METRICS,
+    UNIT_METRICS,
+    Metric,
+)
 
 
 class CellReadings(NamedTuple):
@@ -34,7 +40,7 @@ class CellReadings(NamedTuple):
 
     cells: pd.DataFrame  # NaN where missing
     numbers: pd.DataFrame  # NaN where a cell is no number
-    bits: pd.DataFrame  # as the numbers, but 0 and 1 for names such as no and yes
+    with_binary_words: pd.DataFrame  # the numbers, but 0 and 1 for words such as no and yes
 
 
 class LabelType(ABC):
@@ -137,7 +143,7 @@ class ZerosAndOnes(LabelType):
     problem_type: ClassVar[str] = "multi_label_classification"
 
     def read(self, readings: CellReadings, class_names: Sequence[str] | None) -> pd.DataFrame:
-        return readings.bits.where(readings.bits.isin((0, 1)))
+        return readings.with_binary_words.where(readings.with_binary_words.isin((0, 1)))
 
     def title(self, name: str, labels: np.ndarray) -> str:
         """With the number of positives."""
@@ -206,6 +212,7 @@ class UnitClasses(Classes):
     predictions [rows, units, classes], NaN where a text has no such unit. `rows/units.py` reads
     the cells."""
 
+    metrics: ClassVar[dict[str, Metric]] = UNIT_METRICS
     of_units: ClassVar[bool] = True
 
     def as_rows(self, labels: np.ndarray, predictions: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

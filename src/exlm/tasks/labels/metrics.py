@@ -29,16 +29,26 @@ class Metric:
     Attributes:
         function: what computes the score of a label column; NaN for a metric of whole texts or
             answers, which is computed elsewhere.
-        shown_in_percent: whether reports show percent: the best score is 1, the worst may be
-            below 0, as of correlations.
+        best: the best score, of which reports show percent; the worst may be below 0, as of
+            correlations. None: reports show the score itself.
         is_error: whether lower scores are better."""
 
     function: MetricFunction = lambda y, p: NAN
-    shown_in_percent: bool = False
+    best: float | None = None
     is_error: bool = False
 
+    @property
+    def factor(self) -> float:
+        """What reports multiply scores by."""
+        return 1.0 if self.best is None else 100 / self.best
 
-up_to_1 = partial(Metric, shown_in_percent=True)
+    @property
+    def digits(self) -> int:
+        """How many digits after the decimal point reports show."""
+        return 3 if self.best is None else 1
+
+
+up_to_1 = partial(Metric, best=1)
 error = partial(Metric, is_error=True)
 # The metrics of a type of labels, by the names of recipes and results. The first chooses the epoch
 # where the user names none. Here y are labels 0 and 1, and p probabilities of 1. What compares the
@@ -58,6 +68,7 @@ CLASS_METRICS = {
     "macro_f1": up_to_1(lambda y, p: f1_score(y, p, average="macro", zero_division=0)),
     "matthews": up_to_1(lambda y, p: matthews_corrcoef(y, p) if np.ptp(y) else NAN),
 }
+UNIT_METRICS = {ENTITY_F1: up_to_1(), **CLASS_METRICS}  # the first, if classes mark entities
 NUMBER_METRICS = {
     "rmse": error(lambda y, p: np.sqrt(np.mean((y - p) ** 2))),
     "mae": error(lambda y, p: np.mean(np.abs(y - p))),
@@ -65,13 +76,8 @@ NUMBER_METRICS = {
     "spearman": up_to_1(lambda y, p: spearmanr(y, p).statistic if np.ptp(y) and np.ptp(p) else NAN),
     "pearson": up_to_1(lambda y, p: pearsonr(y, p).statistic if np.ptp(y) and np.ptp(p) else NAN),
 }
-# metrics that no label column has: of whole texts and, in percent already, of answers
-OTHER_METRICS = {
-    ENTITY_F1: up_to_1(),
-    "em": Metric(),
-    "best_f1": Metric(),
-    "best_em": Metric(),
-}
+# in percent already (`questions/answers.py`)
+ANSWER_METRICS = dict.fromkeys(("f1", "em", "best_f1", "best_em"), Metric(best=100))
 
 
 def summarise(runs: Sequence[dict[str, float]]) -> dict[str, dict[str, float]]:

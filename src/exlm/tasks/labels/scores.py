@@ -1,16 +1,16 @@
 """Scores of predictions, which score is better, and how much scores would vary with other rows."""
 
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 import pandas as pd
 from tqdm import tqdm
 
-from exlm.errors import Diverged, InputError
+from exlm.errors import Diverged
 from exlm.tasks.labels.entities import entity_f1, has_entities
 from exlm.tasks.labels.label_types import LABEL_TYPES, LabelType
-from exlm.tasks.labels.metrics import ENTITY_F1, OTHER_METRICS, Metric
+from exlm.tasks.labels.metrics import ANSWER_METRICS, ENTITY_F1, Metric
 
 BOOTSTRAP_LEVEL = 0.95  # the share of samples whose scores lie in an interval
 # samples for the interval of one label at the end of a fine-tuning; several labels share them
@@ -21,35 +21,29 @@ RowScorer = Callable[[np.ndarray], dict[str, float]]  # from positions of rows [
 
 def metric_names(label_type: LabelType, class_names: Sequence[str] | None) -> list[str]:
     """The metrics of a task; the first one chooses the epoch where the user names none."""
-    if label_type.of_units and has_entities(class_names):
-        return [ENTITY_F1, *label_type.metrics]
-    return list(label_type.metrics)
+    marks_entities = has_entities(class_names)
+    return [name for name in label_type.metrics if name != ENTITY_F1 or marks_entities]
 
 
-def known_metrics() -> dict[str, Metric]:
-    """All metrics by name, which says how to read a score: metrics of one name differ in their
-    functions alone."""
-    metrics = dict(OTHER_METRICS)
-    for label_type in LABEL_TYPES.values():
-        metrics |= label_type.metrics
+def find_metrics(task_type: str | None) -> Mapping[str, Metric]:
+    """How to read the scores of a finished task, by the names of metrics; {} if this version does
+    not have the task type. None is a table whose task type was not recorded: metrics that several
+    types of labels have differ in their functions alone."""
+    if task_type == "question_answering":
+        return ANSWER_METRICS
+    metrics = dict[str, Metric]()
+    for name, label_type in LABEL_TYPES.items():
+        if task_type in (None, name):
+            metrics |= label_type.metrics
     return metrics
 
 
-def find_metric(name: str) -> Metric:
-    """The metric of this name; InputError if there is none."""
-    metrics = known_metrics()
-    if name not in metrics:
-        raise InputError(f"there is no metric {name!r}; use one of {', '.join(metrics)}")
-    return metrics[name]
-
-
-def goodness(score: float | None, metric: str) -> float:
+def goodness(score: float | None, metric: Metric) -> float:
     """A score turned so that higher is better; an undefined one (correlation with a constant, say)
-    is the worst. InputError if there is no such metric."""
-    is_error = find_metric(metric).is_error
+    is the worst."""
     if score is None or not np.isfinite(score):
         return -np.inf
-    return -score if is_error else score
+    return -score if metric.is_error else score
 
 
 def score_predictions(
@@ -89,7 +83,7 @@ def score_predictions(
         # A small part may have a single class, of which scikit-learn warns, or no label.
         warnings.simplefilter("ignore")
         for name, metric in label_type.metrics.items():
-            if name in names:
+            if name in names and name not in scores:
                 values = [metric.function(truth, prediction) for truth, prediction in columns]
                 scores[name] = float(np.nanmean(values))
     if "roc_auc" in label_type.metrics:

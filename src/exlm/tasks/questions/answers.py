@@ -22,7 +22,6 @@ from exlm.tasks.labels.scores import RowScorer, diverged
 from exlm.tasks.questions.questions import QuestionFile, Window
 
 N_BEST = 20  # spans that are kept for each question
-ANSWER_METRICS = ("f1", "em", "best_f1", "best_em")  # may choose the best epoch
 
 
 def span_training_loss(network: nn.Module, batch: dict[str, Tensor]) -> LossSum:

@@ -3,6 +3,7 @@ for all seeds."""
 
 import hashlib
 import json
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,7 @@ from exlm.tasks.config import FinetuneConfig, TaskConfig
 from exlm.tasks.encoders.loading import EncoderSource
 from exlm.tasks.encoders.saved_task import SavedTask
 from exlm.tasks.encoders.training import Supervision
+from exlm.tasks.labels.metrics import ANSWER_METRICS, Metric
 from exlm.tasks.labels.scores import RowScorer, quick_interval
 from exlm.tasks.questions.answers import answer, make_scorer, span_training_loss, vote
 from exlm.tasks.questions.questions import QuestionFile, read_windows, window_batches
@@ -65,6 +67,7 @@ def read_question_task(encoder: EncoderSource, config: TaskConfig) -> "QuestionT
         parts=parts,
         file_sha256=file_sha256,
         metric=metric,
+        metrics=ANSWER_METRICS,
         summary=f"questions: {', '.join(counts)}; windows of {max_length} tokens",
         reported_rows=pd.concat(map(_reported_rows, parts, parts.values())),
         departures=size_departures(sizes, published, "questions", "SQuAD 2.0"),
@@ -86,6 +89,7 @@ class QuestionTask:
     file_sha256: dict[str, str]  # by path
     # as `Task` has them
     metric: str
+    metrics: Mapping[str, Metric]
     summary: str
     reported_rows: pd.DataFrame
     departures: list[str]

@@ -4,7 +4,7 @@ from dataclasses import fields
 
 from exlm.errors import InputError
 from exlm.tasks.config import DEFAULT_STRIDE, TaskConfig
-from exlm.tasks.questions.answers import ANSWER_METRICS
+from exlm.tasks.labels.metrics import ANSWER_METRICS
 from exlm.tasks.questions.questions import MIN_STEP
 from exlm.tasks.rows.datasets import SQUAD
 from exlm.tasks.tables.predictions import PredictOptions

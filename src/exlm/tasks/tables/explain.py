@@ -18,7 +18,8 @@ from exlm.data.drawing import atom_starts, draw
 from exlm.data.spelling import Spelling
 from exlm.data.tokenization import alphabet_name, ends_with_marks
 from exlm.errors import InputError
-from exlm.storage.files import render, write_text
+from exlm.storage.files import write_text
+from exlm.storage.templates import render
 from exlm.tasks.encoders.inference import Tokens
 from exlm.tasks.encoders.saved_task import SavedTask
 from exlm.tasks.rows.table import TextTable

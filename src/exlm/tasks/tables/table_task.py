@@ -1,7 +1,7 @@
 """A labelled table as a task: its rows, their parts, and what is odd about them."""
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -15,6 +15,7 @@ from exlm.data.delimited import TableLayout
 from exlm.data.output_files import describe_counts, output_layout
 from exlm.errors import InputError, note
 from exlm.tasks.encoders.saved_task import SavedTask
+from exlm.tasks.labels.metrics import Metric
 from exlm.tasks.labels.scores import metric_names, score_predictions
 from exlm.tasks.rows.datasets import GLUE, departures
 from exlm.tasks.rows.duplicates import (
@@ -40,6 +41,7 @@ class TableTask:
     config: TableConfig
     table: TextTable  # its rows; duplicates that the user does not want cannot be used
     metric: str
+    metrics: Mapping[str, Metric]
     groups: np.ndarray  # [rows] the first row with the same text (`find_groups`)
     # [rows] bool, the rows that can be used as far as the model is not asked, so that the splits of
     # all models and baselines are the same
@@ -251,6 +253,7 @@ def make_table_task(
         config=config,
         table=merged,
         metric=metric,
+        metrics=merged.labels.type.metrics,
         groups=groups,
         rows_to_split=rows_to_split & ~(table.usable & ~merged.usable),
         merged_labels=merged_labels(table, merged),
