@@ -29,46 +29,62 @@ from exlm.tasks.task import OTHER_TASK_KINDS, TaskKind
 from tests.tasks.tiny_models import predicted, save_family
 
 
-def predict_tags(models, path, options):
+class TagPredictor:
     """Counts the models and labels."""
-    networks = [model.network for model in models]
-    assert all(isinstance(network, BertForTokenClassification) for network in networks)
-    frame = pd.read_csv(path).assign(models=len(networks), tags=networks[0].config.num_labels)
-    return Predictions(
-        frame,
-        {"rows tagged": len(frame)},
-        Evaluation({"ensemble": lambda rows: {"accuracy": 1.0}}, np.arange(len(frame))),
-    )
+
+    label_columns, by_frames = [], False
+
+    def __init__(self, models, path, options):
+        self.models, self.path = models, path
+
+    def predict(self):
+        networks = [model.network for model in self.models]
+        assert all(isinstance(network, BertForTokenClassification) for network in networks)
+        tags = networks[0].config.num_labels
+        frame = pd.read_csv(self.path).assign(models=len(networks), tags=tags)
+        return Predictions(
+            frame,
+            {"rows tagged": len(frame)},
+            Evaluation({"ensemble": lambda rows: {"accuracy": 1.0}}, np.arange(len(frame))),
+        )
+
+
+class TagSupervision(Supervision):
+    """A network learns no more than small outputs."""
+
+    def loss(self, network, batch):
+        logits = network(**model_inputs(network, batch)).logits
+        return LossSum(logits.square().sum(), torch.tensor(1.0), torch.tensor(0.0))
+
+    def score_valid(self, network):
+        return {"accuracy": 0.5 + self.batches.seed / 10}
+
+    def predict(self, network):
+        return self.score_valid(network)
+
+    def write_results(self, outputs, run_dir):
+        return {"scores": {"valid": outputs}}
 
 
 class Tagging:
-    """Stands in for a class of labelled data: a network learns no more than small outputs."""
+    """Stands in for a class of labelled data."""
 
     metric, summary, reported_rows = "accuracy", "tags", pd.DataFrame()
     identity, departures = {}, []
 
     def __init__(self, encoder, config):
-        self.encoder, self.config = encoder, config
+        self.encoder, self.config, self.task = encoder, config, self
 
-    def announce(self, seed):
+    def check_and_announce(self, seed):
         pass
 
     def supervise(self, seed, hyper):
         tokenizer = self.encoder.tokenizer
         examples = tokenize(["Ada lives in Rome"], tokenizer)
-
-        def loss(network, batch):
-            logits = network(**model_inputs(network, batch)).logits
-            return LossSum(logits.square().sum(), torch.tensor(1.0), torch.tensor(0.0))
-
-        scores = {"accuracy": 0.5 + seed / 10}
-        return Supervision(
+        return TagSupervision(
             saved_task=SavedTask(task_type="tagging"),
             head_settings={"num_labels": 3},
             batches=ShuffledBatches([6], np.arange(1), 1, seed, lambda _: pad(examples, tokenizer)),
-            loss=loss,
-            score_valid=lambda network: scores,
-            write_results=lambda network, run_dir: {"scores": {"valid": scores}},
         )
 
 
@@ -82,7 +98,7 @@ def test_one_line_makes_a_new_task_type_known_to_every_command(tmp_path, monkeyp
     task = TaskConfig(data, task_type="tagging")
     with pytest.raises(InputError, match="no task_type 'tagging'; use one of binary,"):
         finetune(out, str(model), task)
-    monkeypatch.setitem(OTHER_TASK_KINDS, "tagging", TaskKind(Tagging, predict_tags))
+    monkeypatch.setitem(OTHER_TASK_KINDS, "tagging", TaskKind(Tagging, TagPredictor))
     monkeypatch.setitem(OTHER_HEADS, "tagging", MODEL_FOR_TOKEN_CLASSIFICATION_MAPPING)
     report = finetune(out, str(model), task, FinetuneConfig(precision="fp32"), [0, 1])
     assert report["valid"]["accuracy"]["max"] == 0.6 and report["best_seed"] == 1

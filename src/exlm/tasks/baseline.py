@@ -84,7 +84,7 @@ def baseline(
     grid = Grid(
         directory=directory,
         task=baseline_task,
-        train_seed=BaselineFitting(name, baseline_task).train_seed,
+        train_seed=BaselineFitting(name, baseline_task).fit_seed,
         hyper_by_cell={"": hyper},
         seeds=DEFAULT_SEEDS if seeds is None else seeds,
         model_identity={"baseline": name},
@@ -139,7 +139,7 @@ class BaselineFitting:
     # the split and, if the baseline is random, the seed
     fits: dict[tuple[str, int | None], tuple[np.ndarray, float]] = field(default_factory=dict)
 
-    def train_seed(self, run_dir: Path, hyper: dict[str, Any], seed: int) -> SeedResult:
+    def fit_seed(self, run_dir: Path, hyper: dict[str, Any], seed: int) -> SeedResult:
         """Fits the baseline with one seed, and writes its predictions and what it learned from. A
         baseline that is not random is not fitted again to the split of another seed."""
         run_dir.mkdir(parents=True, exist_ok=True)

@@ -33,19 +33,26 @@ SCALED_ERRORS = (
 
 
 def print_task(task: Task) -> None:
-    """Prints what the data are, how they depart from the published ones, how many rows were left
-    out, cut or kept with something wrong, and the first of each; InputError if the user does not
-    want such rows."""
+    """Prints what the data are, and how they depart from the published ones."""
     print(f"{data_name(task.config)}: {task.summary}")
     for departure in task.departures:
         note(f"{departure}; scores do not compare with published ones")
-    if not len(task.reported_rows):
-        return
-    if task.config.on_invalid == "error":
+
+
+def check_reported_rows(task: Task) -> None:
+    """InputError if a row has something wrong and the user does not want such rows."""
+    if task.config.on_invalid == "error" and len(task.reported_rows):
         raise InputError(
             f"{task.config.dataset}: {first_reported_row(task.reported_rows)}; "
             "correct or remove it, or set task.on_invalid to skip"
         )
+
+
+def print_reported_rows(task: Task) -> None:
+    """Prints how many rows were left out, cut or kept with something wrong, and the first of
+    each."""
+    if not len(task.reported_rows):
+        return
     for action, rows in task.reported_rows.groupby("action"):
         count = len(rows.drop_duplicates(["part", "row"]))  # a question may have several problems
         first = first_reported_row(rows)

@@ -3,7 +3,7 @@
 - A task type is a word of the settings and the results, such as `binary` or `regression`.
 - A `LabelType` (`labels/label_types.py`) says what the labels of a task type are, if rows of a
   table, residues or words have labels.
-- A `TaskKind` says which function reads the data and which one predicts. All task types that have a
+- A `TaskKind` says which function reads the data and what predicts. All task types that have a
   `LabelType` are of one kind, TABLE_KIND. Any other task type has its own.
 
 So a new task type for a table is an entry of LABEL_TYPES. Any other is an entry of
@@ -15,12 +15,13 @@ from typing import Any, NamedTuple, Protocol
 
 import pandas as pd
 
+from exlm.data.frames import FileRows
 from exlm.errors import InputError
 from exlm.tasks.config import FinetuneConfig, TaskConfig
 from exlm.tasks.encoders.loading import EncoderSource
 from exlm.tasks.encoders.training import Supervision
 from exlm.tasks.labels.label_types import LABEL_TYPES
-from exlm.tasks.questions.answer_file import answer_file
+from exlm.tasks.questions.question_predictor import QuestionPredictor
 from exlm.tasks.questions.question_task import read_question_task
 from exlm.tasks.tables.predictions import Predictions, PredictOptions
 from exlm.tasks.tables.seed_models import SeedModel
@@ -43,19 +44,45 @@ class Task(Protocol):
         """The settings, with what was inferred from the data."""
         ...
 
-    def announce(self, seed: int) -> None:
+    def check_and_announce(self, seed: int) -> None:
         """Prints what a seed is trained and scored on. InputError if it cannot be, which is found
         for every seed before the first one is trained."""
         ...
 
 
-class EncoderTask(Task, Protocol):
-    """Labelled data that an encoder learns."""
+class EncoderTask(Protocol):
+    """Labelled data, and how an encoder learns them."""
 
-    encoder: EncoderSource
+    @property
+    def task(self) -> Task: ...
 
-    def supervise(self, seed: int, hyper: FinetuneConfig) -> Supervision:
+    @property
+    def encoder(self) -> EncoderSource: ...
+
+    def supervise(self, seed: int, hyper: FinetuneConfig) -> Supervision[Any]:
         """What the encoder learns with a seed and the hyper-parameters of a grid cell."""
+        ...
+
+
+class Predictor(Protocol):
+    """The models of all seeds, and a file that they predict for."""
+
+    @property
+    def label_columns(self) -> Sequence[str]:
+        """Which columns of the file have labels, if it is a table that has some."""
+        ...
+
+    @property
+    def by_frames(self) -> bool:
+        """Whether the frames of the file may be predicted one by one, with `predict_rows`."""
+        ...
+
+    def predict(self) -> Predictions:
+        """What the models predict for the whole file, and how it is scored."""
+        ...
+
+    def predict_rows(self, rows: FileRows) -> Predictions:
+        """What the models predict for some rows of the file."""
         ...
 
 
@@ -65,18 +92,14 @@ class TaskKind(NamedTuple):
 
     # from an encoder and the settings of the data to the task
     read_task: Callable[[EncoderSource, TaskConfig], EncoderTask]
-    # from the models of all seeds, a file and options to predictions for the file; InputError for
+    # from the models of all seeds, a file and options to what predicts for the file; InputError for
     # options that these models do not have
-    predict_file: Callable[[Sequence[SeedModel], str, PredictOptions], Predictions]
+    make_predictor: Callable[[Sequence[SeedModel], str, PredictOptions], Predictor]
 
 
-def predict_table(models: Sequence[SeedModel], path: str, options: PredictOptions) -> Predictions:
-    return make_table_predictor(models, path, options).predict()
-
-
-TABLE_KIND = TaskKind(read_table_task, predict_table)
+TABLE_KIND = TaskKind(read_table_task, make_table_predictor)
 # by the task types that are not in LABEL_TYPES, because they label neither rows nor units
-OTHER_TASK_KINDS = {"question_answering": TaskKind(read_question_task, answer_file)}
+OTHER_TASK_KINDS = {"question_answering": TaskKind(read_question_task, QuestionPredictor)}
 
 
 def find_task_kind(task_type: str | None) -> TaskKind:

@@ -36,7 +36,7 @@ from exlm.errors import InputError, check_choices
 from exlm.storage.models import longest_text
 from exlm.tasks.encoders.inference import Tokens
 from exlm.tasks.encoders.saved_task import TextSettings
-from exlm.tasks.rows.table import TextTable
+from exlm.tasks.rows.table import Table, TextTable
 from exlm.tasks.rows.texts import first_of_each
 
 SHORTEST_LENGTH = 3  # of texts in tokens: one between two special ones
@@ -118,7 +118,7 @@ class TextReader:
                 names.add(UNKNOWN)
         return names
 
-    def read(self, table: TextTable, path: str | None = None) -> tuple[TextTable, TableTokens]:
+    def read(self, table: Table, path: str | None = None) -> tuple[Table, TableTokens]:
         """The table with what is wrong for the model, and the tokens of all its rows. With the
         `path` of the file, InputError as `TextTable.check` says."""
         texts = table.texts

@@ -27,7 +27,7 @@ from exlm.tasks.rows.duplicates import (
 from exlm.tasks.rows.hashes import content_hash
 from exlm.tasks.rows.splits import RowSplit, split_by_user, split_rows
 from exlm.tasks.rows.summary import describe_table, remarks_on_labels
-from exlm.tasks.rows.table import TextTable
+from exlm.tasks.rows.table import LabelledTable
 from exlm.tasks.rows.task_files import file_hashes, task_files
 from exlm.tasks.tables.table_config import TableConfig
 from exlm.tasks.tables.training_texts import TrainingTexts
@@ -38,7 +38,7 @@ class TableTask:
     """A labelled table, read once for all seeds: a `Task` (`tasks/task.py`)."""
 
     config: TableConfig
-    table: TextTable  # its rows; duplicates that the user does not want cannot be used
+    table: LabelledTable  # its rows; duplicates that the user does not want cannot be used
     metric: str
     groups: np.ndarray  # [rows] the first row with the same text (`find_groups`)
     # [rows] bool, the rows that can be used as far as the model is not asked, so that the splits of
@@ -123,7 +123,7 @@ class TableTask:
             if part != "train"
         }
 
-    def announce(self, seed: int) -> None:
+    def check_and_announce(self, seed: int) -> None:
         """Prints the sizes of the parts that a seed has, how many texts or molecules stand in
         several, and a warning of scored rows that the model learns, or has learned in an earlier
         training. InputError if nothing can be learned, or if valid cannot choose what is best."""
@@ -216,7 +216,7 @@ class TableTask:
 
 def make_table_task(
     config: TableConfig,
-    table: TextTable,
+    table: LabelledTable,
     rows_to_split: np.ndarray,
     spelling: Callable[[str], str],
     earlier_run: Path | None = None,
@@ -277,7 +277,7 @@ def deviations(labels: np.ndarray) -> list[float]:
     return np.where(stds > 0, stds, 1.0).tolist()
 
 
-def _identity(config: TableConfig, table: TextTable, metric: str) -> dict[str, Any]:
+def _identity(config: TableConfig, table: LabelledTable, metric: str) -> dict[str, Any]:
     """What other runs must share to have the same data and scores. Settings that were inferred have
     the names of settings, so that a later run that names them is the same."""
     used = {
