@@ -24,29 +24,23 @@ from exlm.tasks.labels.label_types import LABEL_TYPES, Classes
 from exlm.tasks.predict import evaluate
 from exlm.tasks.rows.labelled_table import read_labelled_table
 from exlm.tasks.rows.reading import tokenize
-from exlm.tasks.tables.predictions import Evaluation, Predictions
-from exlm.tasks.task import OTHER_TASK_KINDS, TaskKind
+from exlm.tasks.tables.predictions import Evaluation, Predictions, Predictor
+from exlm.tasks.task import Task
+from exlm.tasks.task_kinds import OTHER_TASK_KINDS, TaskKind
 from tests.tasks.tiny_models import predicted, save_family
 
 
-class TagPredictor:
+def predict_tags(models, path, options):
     """Counts the models and labels."""
-
-    label_columns, by_frames = [], False
-
-    def __init__(self, models, path, options):
-        self.models, self.path = models, path
-
-    def predict(self):
-        networks = [model.network for model in self.models]
-        assert all(isinstance(network, BertForTokenClassification) for network in networks)
-        tags = networks[0].config.num_labels
-        frame = pd.read_csv(self.path).assign(models=len(networks), tags=tags)
-        return Predictions(
-            frame,
-            {"rows tagged": len(frame)},
-            Evaluation({"ensemble": lambda rows: {"accuracy": 1.0}}, np.arange(len(frame))),
-        )
+    networks = [model.network for model in models]
+    assert all(isinstance(network, BertForTokenClassification) for network in networks)
+    frame = pd.read_csv(path).assign(models=len(networks), tags=networks[0].config.num_labels)
+    predictions = Predictions(
+        frame,
+        {"rows tagged": len(frame)},
+        Evaluation({"ensemble": lambda rows: {"accuracy": 1.0}}, np.arange(len(frame))),
+    )
+    return Predictor(lambda: predictions)
 
 
 class TagSupervision(Supervision):
@@ -69,14 +63,16 @@ class TagSupervision(Supervision):
 class Tagging:
     """Stands in for a class of labelled data."""
 
-    metric, summary, reported_rows = "accuracy", "tags", pd.DataFrame()
-    identity, departures = {}, []
-
     def __init__(self, encoder, config):
-        self.encoder, self.config, self.task = encoder, config, self
-
-    def check_and_announce(self, seed):
-        pass
+        self.encoder = encoder
+        self.task = Task(
+            config=config,
+            metric="accuracy",
+            summary="tags",
+            reported_rows=pd.DataFrame(),
+            identity={},
+            departures=[],
+        )
 
     def supervise(self, seed, hyper):
         tokenizer = self.encoder.tokenizer
@@ -98,7 +94,7 @@ def test_one_line_makes_a_new_task_type_known_to_every_command(tmp_path, monkeyp
     task = TaskConfig(data, task_type="tagging")
     with pytest.raises(InputError, match="no task_type 'tagging'; use one of binary,"):
         finetune(out, str(model), task)
-    monkeypatch.setitem(OTHER_TASK_KINDS, "tagging", TaskKind(Tagging, TagPredictor))
+    monkeypatch.setitem(OTHER_TASK_KINDS, "tagging", TaskKind(Tagging, predict_tags))
     monkeypatch.setitem(OTHER_HEADS, "tagging", MODEL_FOR_TOKEN_CLASSIFICATION_MAPPING)
     report = finetune(out, str(model), task, FinetuneConfig(precision="fp32"), [0, 1])
     assert report["valid"]["accuracy"]["max"] == 0.6 and report["best_seed"] == 1

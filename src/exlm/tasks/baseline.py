@@ -27,7 +27,7 @@ from exlm.tasks.rows.task_files import resolve
 from exlm.tasks.tables.seed_directory import write_results
 from exlm.tasks.tables.table_config import infer_settings
 from exlm.tasks.tables.table_task import TableTask, make_table_task
-from exlm.tasks.task import TABLE_KIND, find_task_kind
+from exlm.tasks.task_kinds import TABLE_KIND, find_task_kind
 
 OWN_PACKAGES = ("rdkit", "scikit-learn")  # of this environment, which make predictions
 

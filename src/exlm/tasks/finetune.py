@@ -21,7 +21,7 @@ from exlm.tasks.grid import DEFAULT_SEEDS, Grid
 from exlm.tasks.results import GridResults, SeedResult
 from exlm.tasks.rows.datasets import fill_in
 from exlm.tasks.rows.task_files import resolve
-from exlm.tasks.task import EncoderTask, find_task_kind
+from exlm.tasks.task_kinds import EncoderTask, find_task_kind
 from exlm.train import devices
 
 
@@ -114,13 +114,9 @@ def finetune_seed(
     supervision = encoder_task.supervise(seed, hyper)
     torch.manual_seed(seed)  # which draws the head
     network = encoder.load(supervision.saved_task, hyper, supervision.head_settings)
+    metric = encoder_task.task.metric
     best_epoch = train_best_epoch(
-        network,
-        supervision,
-        hyper,
-        metric=encoder_task.task.metric,
-        run_dir=run_dir,
-        device=encoder.device,
+        network, supervision, hyper, metric=metric, run_dir=run_dir, device=encoder.device
     )
     outputs = supervision.predict(network)
     results = supervision.write_results(outputs, run_dir)

@@ -1,6 +1,7 @@
 """The commands for fine-tuned models: predictions for the rows of a file, and how good they are on
 labelled rows."""
 
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -24,7 +25,7 @@ from exlm.tasks.rows.table import UNUSABLE
 from exlm.tasks.tables.predictions import Predictions, PredictOptions
 from exlm.tasks.tables.seed_models import EncoderModel, SeedModel
 from exlm.tasks.tables.table_predictor import make_table_predictor
-from exlm.tasks.task import Predictor, find_task_kind
+from exlm.tasks.task_kinds import find_task_kind
 
 
 def predict(
@@ -65,7 +66,7 @@ def predict(
         predict_options.sheet,
     )
     # pieces of a workbook cannot be joined
-    if predictor.by_frames and target.suffix != ".xlsx":
+    if predictor.predict_rows and target.suffix != ".xlsx":
         identity = {
             "models": [
                 (str(seed.directory), seed.saved_task, weight_hash(str(seed.directory)))
@@ -73,7 +74,7 @@ def predict(
             ],
             "options": predict_options,
         }
-        write_rows = partial(_write_rows, predictor, layout)
+        write_rows = partial(_write_rows, predictor.predict_rows, layout)
         counts = write_by_frames(predict_options.file(input), target, identity, write_rows)
         print(f"{describe_counts(counts)}: {target}")
         return target
@@ -89,11 +90,14 @@ def predict(
 
 
 def _write_rows(
-    predictor: Predictor, layout: TableLayout, rows: FileRows, path: Path
+    predict_rows: Callable[[FileRows], Predictions],
+    layout: TableLayout,
+    rows: FileRows,
+    path: Path,
 ) -> dict[str, int]:
     """Writes the predictions for the rows of a frame into a piece of the output. Returns how many
     rows there are of every kind."""
-    predictions = predictor.predict_rows(rows)
+    predictions = predict_rows(rows)
     begins_file = rows.frame.index[0] == 0
     write_frame(predictions.frame, path, header=begins_file, layout=layout)
     return predictions.counts

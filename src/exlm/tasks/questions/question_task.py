@@ -5,7 +5,6 @@ import hashlib
 import json
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -26,6 +25,7 @@ from exlm.tasks.questions.settings import check_task, choose_stride
 from exlm.tasks.results import SeedResult
 from exlm.tasks.rows.datasets import SQUAD, SQUAD_SIZES, size_departures
 from exlm.tasks.rows.task_files import file_hashes, task_files
+from exlm.tasks.task import Task
 
 DEFAULT_WINDOW = 384  # tokens
 
@@ -60,7 +60,7 @@ def read_question_task(encoder: EncoderSource, config: TaskConfig) -> "EncoderQu
     sizes = {name: len(part.labelled) for name, part in parts.items()}
     published = SQUAD_SIZES if config.dataset == SQUAD else {}
     metric = config.metric or "f1"
-    task = QuestionTask(
+    task = Task(
         config=config,
         metric=metric,
         summary=f"questions: {', '.join(counts)}; windows of {max_length} tokens",
@@ -74,26 +74,11 @@ def read_question_task(encoder: EncoderSource, config: TaskConfig) -> "EncoderQu
     return EncoderQuestionTask(task, encoder, saved_task, parts, file_sha256)
 
 
-@dataclass(eq=False)
-class QuestionTask:
-    """Questions with their contexts and answers: a `Task` (`tasks/task.py`)."""
-
-    config: TaskConfig
-    metric: str
-    summary: str
-    reported_rows: pd.DataFrame
-    departures: list[str]
-    identity: dict[str, Any]
-
-    def check_and_announce(self, seed: int) -> None:
-        """Does nothing: all seeds have the parts that the summary tells."""
-
-
 @dataclass(frozen=True)
 class EncoderQuestionTask:
-    """Questions and their windows for an encoder: an `EncoderTask` (`tasks/task.py`)."""
+    """Questions and their windows for an encoder: an `EncoderTask` (`tasks/task_kinds.py`)."""
 
-    task: QuestionTask
+    task: Task
     encoder: EncoderSource
     saved_task: SavedTask
     parts: dict[str, QuestionFile]  # train, valid and perhaps test

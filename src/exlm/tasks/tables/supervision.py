@@ -68,7 +68,7 @@ def read_table_task(encoder: EncoderSource, config: TaskConfig) -> "EncoderTable
 
 @dataclass(frozen=True)
 class EncoderTableTask:
-    """A labelled table and its tokens for an encoder: an `EncoderTask` (`tasks/task.py`)."""
+    """A labelled table and its tokens for an encoder: an `EncoderTask` (`tasks/task_kinds.py`)."""
 
     task: TableTask
     encoder: EncoderSource

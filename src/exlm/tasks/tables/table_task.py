@@ -31,15 +31,15 @@ from exlm.tasks.rows.table import LabelledTable
 from exlm.tasks.rows.task_files import file_hashes, task_files
 from exlm.tasks.tables.table_config import TableConfig
 from exlm.tasks.tables.training_texts import TrainingTexts
+from exlm.tasks.task import Task
 
 
-@dataclass(eq=False)
-class TableTask:
-    """A labelled table, read once for all seeds: a `Task` (`tasks/task.py`)."""
+@dataclass(eq=False, kw_only=True)
+class TableTask(Task):
+    """A labelled table as a task."""
 
     config: TableConfig
     table: LabelledTable  # its rows; duplicates that the user does not want cannot be used
-    metric: str
     groups: np.ndarray  # [rows] the first row with the same text (`find_groups`)
     # [rows] bool, the rows that can be used as far as the model is not asked, so that the splits of
     # all models and baselines are the same
@@ -47,10 +47,6 @@ class TableTask:
     merged_labels: dict[str, pd.Series]  # columns for labels that differ from the cells
     # of the fine-tuned model that the training goes on from, if there is one
     earlier_texts: TrainingTexts
-    summary: str
-    reported_rows: pd.DataFrame
-    departures: list[str]
-    identity: dict[str, Any]
     file_sha256: dict[str, str]  # by path
     layout: TableLayout  # of the predictions, which are written as the table is
     splits: dict[int, RowSplit] = field(default_factory=dict)  # those made so far, by seed
