@@ -134,8 +134,8 @@ def read_labels(
     if labels.names is None and not labels.type.is_number:
         note_binary_names(cells, pd.DataFrame(labels.values, cells.index, cells.columns))
     unknown = _find_unknown(cells, labels)
-    if not skip_unknown:
-        _check_all_read(unknown, cells.index, path)
+    if unknown and not skip_unknown:
+        _refuse_unknown(unknown, cells.index, path)
     problems = {row: problem for row, (_, problem) in unknown.items()}
     note_unscored(problems, cells.index, path)
     return labels._replace(unknown_rows=len(unknown))
@@ -169,15 +169,14 @@ def _find_unknown(cells: pd.DataFrame, labels: Labels) -> dict[int, tuple[str, s
     return unknown
 
 
-def _check_all_read(unknown: dict[int, tuple[str, str]], index: pd.Index, path: str | Path) -> None:
-    """InputError for the first row that `_find_unknown` found."""
-    for row, (column, problem) in unknown.items():
-        raise InputError(
-            f"{path}: column {column!r}, {row_name(index[row])}: {problem}, and so in "
-            f"{len(unknown)} rows; correct it, leave it empty, or choose another column or task "
-            "type (of two words, name the one that is label 1 with task.positive; several labels "
-            "need a column for each)"
-        )
+def _refuse_unknown(unknown: dict[int, tuple[str, str]], index: pd.Index, path: str | Path) -> None:
+    """Raises the InputError for what `_find_unknown` found, which names the first row."""
+    row, (column, problem) = next(iter(unknown.items()))
+    raise InputError(
+        f"{path}: column {column!r}, {row_name(index[row])}: {problem}, and so in {len(unknown)} "
+        "rows; correct it, leave it empty, or choose another column or task type (of two words, "
+        "name the one that is label 1 with task.positive; several labels need a column for each)"
+    )
 
 
 def _infer_task_type(readings: CellReadings) -> str:

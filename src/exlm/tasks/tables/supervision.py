@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import torch
 from torch import Tensor, nn
-from transformers import PreTrainedModel
+from transformers import PreTrainedModel, PreTrainedTokenizerFast
 
 from exlm.data.spelling import Spelling
 from exlm.errors import note
@@ -101,8 +101,10 @@ class EncoderTableTask:
                 seed=seed,
                 collate=partial(self._collate, saved_task),
             ),
-            encoder_task=self,
+            task=self.task,
             split=split,
+            tokens=self.tokens,
+            tokenizer=self.encoder.tokenizer,
         )
 
     def _collate(self, saved_task: SavedTask, rows: np.ndarray) -> dict[str, Tensor]:
@@ -121,8 +123,10 @@ class EncoderTableTask:
 class TableSupervision(Supervision[np.ndarray]):
     """What a network learns of a table whose rows have the parts that a seed gives them."""
 
-    encoder_task: EncoderTableTask
+    task: TableTask
     split: RowSplit
+    tokens: TableTokens
+    tokenizer: PreTrainedTokenizerFast
 
     def loss(self, network: nn.Module, batch: dict[str, Tensor]) -> LossSum:
         """Summed over the labels of a batch."""
@@ -135,34 +139,31 @@ class TableSupervision(Supervision[np.ndarray]):
         """The scores of valid, by metric."""
         valid = self.split["valid"]
         predictions = make_predictions(self.saved_task, self._outputs(network, valid))
-        return LabelledPredictions(self.saved_task, self._labels, predictions).score(valid)
+        labels = self.task.table.labels.values
+        return LabelledPredictions(self.saved_task, labels, predictions).score(valid)
 
     def predict(self, network: PreTrainedModel) -> np.ndarray:
         """The outputs for the usable rows that are predicted: [all rows, outputs]."""
-        task = self.encoder_task.task
-        is_predicted = task.table.usable & task.rows_to_predict(self.split)
+        is_predicted = self.task.table.usable & self.task.rows_to_predict(self.split)
         return self._outputs(network, np.flatnonzero(is_predicted))
 
     def calibrate_head(self, network: PreTrainedModel, outputs: np.ndarray) -> SavedTask:
         """The task to save, with what the valid rows tell. A head of numbers is rescaled."""
         valid = self.split["valid"]
-        task = fit_calibration(self.saved_task, outputs[valid], self._labels[valid])
-        return rescale_head(network, task) if task.label_type.is_number else task
+        valid_labels = self.task.table.labels.values[valid]
+        saved_task = fit_calibration(self.saved_task, outputs[valid], valid_labels)
+        if saved_task.label_type.is_number:
+            return rescale_head(network, saved_task)
+        return saved_task
 
     def write_results(self, outputs: np.ndarray, run_dir: Path) -> SeedResult:
         predictions = make_predictions(self.saved_task, outputs)
-        task = self.encoder_task.task
-        return write_results(task, self.split, self.saved_task, predictions, run_dir)
-
-    @property
-    def _labels(self) -> np.ndarray:
-        return self.encoder_task.task.table.labels.values
+        return write_results(self.task, self.split, self.saved_task, predictions, run_dir)
 
     def _outputs(self, network: PreTrainedModel, rows: np.ndarray) -> np.ndarray:
         """The outputs for some rows, in the places of all rows (`run_network`)."""
-        tokenizer = self.encoder_task.encoder.tokenizer
         output_count = len(self.saved_task.head_names)
-        return run_network(network, tokenizer, self.encoder_task.tokens, rows, output_count)
+        return run_network(network, self.tokenizer, self.tokens, rows, output_count)
 
 
 def fit_calibration(saved_task: SavedTask, outputs: np.ndarray, labels: np.ndarray) -> SavedTask:
