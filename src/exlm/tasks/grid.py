@@ -33,12 +33,7 @@ from exlm.storage.run_directories import (
 )
 from exlm.tasks.encoders.training import UNFINISHED
 from exlm.tasks.labels.scores import find_metric, goodness
-from exlm.tasks.printing import (
-    check_reported_rows,
-    describe_results,
-    print_reported_rows,
-    print_task,
-)
+from exlm.tasks.printing import check_and_print_rows, describe_results, print_task
 from exlm.tasks.results import (
     IDENTITY_ENTRY,
     GridResults,
@@ -90,8 +85,7 @@ class Grid(Generic[Hyper]):
         the grid's directory. A grid cell whose training stops with an error (it diverges, say)
         counts as the worst."""
         print_task(self.task)
-        check_reported_rows(self.task)
-        print_reported_rows(self.task)
+        check_and_print_rows(self.task)
         with lock(self.directory):
             self._begin(recipe)
             results, best = self._run_cells_and_keep_best()

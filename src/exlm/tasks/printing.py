@@ -39,20 +39,16 @@ def print_task(task: Task) -> None:
         note(f"{departure}; scores do not compare with published ones")
 
 
-def check_reported_rows(task: Task) -> None:
-    """InputError if a row has something wrong and the user does not want such rows."""
-    if task.config.on_invalid == "error" and len(task.reported_rows):
+def check_and_print_rows(task: Task) -> None:
+    """Prints how many rows were left out, cut or kept with something wrong, and the first of each;
+    InputError if there are any and the user does not want such rows."""
+    if not len(task.reported_rows):
+        return
+    if task.config.on_invalid == "error":
         raise InputError(
             f"{task.config.dataset}: {first_reported_row(task.reported_rows)}; "
             "correct or remove it, or set task.on_invalid to skip"
         )
-
-
-def print_reported_rows(task: Task) -> None:
-    """Prints how many rows were left out, cut or kept with something wrong, and the first of
-    each."""
-    if not len(task.reported_rows):
-        return
     for action, rows in task.reported_rows.groupby("action"):
         count = len(rows.drop_duplicates(["part", "row"]))  # a question may have several problems
         first = first_reported_row(rows)

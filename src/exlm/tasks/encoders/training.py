@@ -78,9 +78,8 @@ class ShuffledBatches:
 
 @dataclass(frozen=True)
 class Supervision(ABC, Generic[Outputs]):
-    """What a network learns with one seed, which every task type has in its own way. During the
-    training there are `batches`, `loss` and `score_valid`. Then `predict` runs the network once,
-    and what it returns is calibrated and written."""
+    """What a network learns with one seed, and what becomes of it when it is trained: its outputs
+    (`predict`) calibrate its head, and give the results. Every task type has its own."""
 
     saved_task: SavedTask  # what is saved with the network
     head_settings: dict[str, Any]  # of the head, in the configuration of the network
@@ -99,9 +98,9 @@ class Supervision(ABC, Generic[Outputs]):
         """What the trained network gives for all parts that are scored."""
 
     def calibrate_head(self, network: PreTrainedModel, outputs: Outputs) -> SavedTask:
-        """Returns the task to save with the trained network, which has what the `outputs` for the
-        valid part tell. It may change the head of the network, and then returns the task for the
-        changed head. Here both stay as they are."""
+        """Returns the task to save with the trained network: it has what the `outputs` for the
+        valid part tell. Where numbers are learned, the head is changed, so that it gives them on
+        the scale of the labels. Here nothing is calibrated."""
         return self.saved_task
 
     @abstractmethod

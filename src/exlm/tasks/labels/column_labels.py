@@ -85,6 +85,7 @@ class Labels(NamedTuple):
     class_names: list[str] | None = None  # by index, if the values are indices of classes
     binary_names: list[str] | None = None  # what 0 and 1 are called, if they have names
     unknown_rows: int = 0  # how many have a cell that is no label of the task
+    unit_pattern: str = ""  # a regular expression for what has a label (token_classification)
 
     @property
     def type(self) -> LabelType:

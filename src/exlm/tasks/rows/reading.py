@@ -107,6 +107,7 @@ class TextReader:
     molecules: bool  # whether the texts are SMILES
     standardize: Standardize = "none"  # how molecules are rewritten first
     on_invalid: OnInvalid = "skip"
+    unit_pattern: str = ""  # a regular expression for residues or words, if these have labels
 
     @cached_property
     def problems_that_exclude(self) -> set[str]:
@@ -140,8 +141,8 @@ class TextReader:
         if is_cut.any():
             examples = tokenize(texts, self.tokenizer, pairs, self.max_length)
         unit_starts = None
-        if table.unit_pattern:
-            unit_starts = first_tokens(texts, self.tokenizer, table.unit_pattern, self.max_length)
+        if self.unit_pattern:
+            unit_starts = first_tokens(texts, self.tokenizer, self.unit_pattern, self.max_length)
         checked = replace(
             table,
             problems=first_of_each(table.problems, problems),

@@ -33,7 +33,6 @@ class TextTable:
     warnings: list[str]  # what is odd about a row that can be used, "" if nothing
     is_cut: np.ndarray  # [rows] bool, whether the text was longer than the model reads
     separators: Mapping[str, str]  # of the files, as `FileRows` says
-    unit_pattern: str = ""  # a regular expression for what has a label (token_classification)
 
     @property
     def usable(self) -> np.ndarray:
@@ -112,7 +111,6 @@ def add_labels(
     labels: Labels,
     label_problems: Sequence[str],
     inferred: Mapping[str, str],
-    unit_pattern: str = "",
 ) -> LabelledTable:
     """The table with its labels; `label_problems` [rows] say why a row cannot be used with them, ""
     if it can."""
@@ -126,7 +124,6 @@ def add_labels(
         warnings=table.warnings,
         is_cut=table.is_cut,
         separators=table.separators,
-        unit_pattern=unit_pattern,
         labels=labels,
         inferred=inferred,
     )

@@ -54,7 +54,14 @@ def read_table_task(encoder: EncoderSource, config: TaskConfig) -> "EncoderTable
     standardize = table_config.standardize
     if molecules and standardize == "none":
         note_spelling(table.texts, config.dataset)
-    reader = TextReader(tokenizer, max_length, molecules, standardize, config.on_invalid)
+    reader = TextReader(
+        tokenizer=tokenizer,
+        max_length=max_length,
+        molecules=molecules,
+        standardize=standardize,
+        on_invalid=config.on_invalid,
+        unit_pattern=table.labels.unit_pattern,
+    )
     checked_table, tokens = reader.read(table)
     task = make_table_task(
         table_config,

@@ -80,7 +80,7 @@ class TableTask(Task):
             molecules=self.config.molecules,
             standardize=self.config.standardize,
             error_scales=error_scales,
-            unit_pattern=table.unit_pattern,
+            unit_pattern=table.labels.unit_pattern,
             mask_column=self.config.mask_column if table.labels.type.of_units else None,
         )
 

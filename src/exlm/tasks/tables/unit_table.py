@@ -57,8 +57,10 @@ def read_unit_table(config: TaskConfig, max_length: int) -> LabelledTable:
             f"for each residue or word ({example}); a row has a whole text and all its labels; "
             "where a row is one word, write CoNLL"
         )
-    labels = Labels([label_column], values, "token_classification", classes)
-    return add_labels(table, labels, label_problems, inferred={}, unit_pattern=unit)
+    labels = Labels(
+        [label_column], values, "token_classification", class_names=classes, unit_pattern=unit
+    )
+    return add_labels(table, labels, label_problems, inferred={})
 
 
 def _check_classes(classes: list[str], config: TaskConfig) -> None:
