@@ -6,6 +6,7 @@ import re
 import signal
 from copy import deepcopy
 from dataclasses import asdict, replace
+from types import SimpleNamespace
 
 import numpy as np
 import pandas as pd
@@ -24,8 +25,7 @@ from exlm.storage.models import load_model, save_model
 from exlm.storage.tokenizers import load_tokenizer
 from exlm.tasks.config import FinetuneConfig, TaskConfig
 from exlm.tasks.embed import embed
-from exlm.tasks.encoders.saved_task import SavedTask
-from exlm.tasks.encoders.training import ShuffledBatches, Supervision, train_best_epoch
+from exlm.tasks.encoders.training import ShuffledBatches, train_best_epoch
 from exlm.tasks.finetune import finetune
 from exlm.tasks.labels.label_types import LABEL_TYPES
 from exlm.tasks.labels.metrics import Metric
@@ -454,7 +454,7 @@ def test_the_best_epoch_and_patience_survive_a_crash(tmp_path, asked, step):
         network = torch.nn.Linear(3, 1)
         best = train_best_epoch(
             network,
-            Supervision(SavedTask(), {}, batches, loss, score, write_results=None),
+            SimpleNamespace(batches=batches, loss=loss, score_valid=score),
             hyper=hyper,
             metric="accuracy",
             metrics={"accuracy": Metric()},

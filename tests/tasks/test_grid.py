@@ -36,7 +36,7 @@ class Training:
     def __init__(self, score, stop_at: int | None = None, metric: str = "accuracy") -> None:
         self.score, self.stop_at, self.calls, self.metric = score, stop_at, [], metric
 
-    def announce(self, seed):
+    def check_and_announce(self, seed):
         pass
 
     def train_seed(self, place, hyper, seed):

@@ -27,7 +27,7 @@ from exlm.tasks.config import FinetuneConfig, TaskConfig
 from exlm.tasks.encoders import inference
 from exlm.tasks.encoders.inference import pad
 from exlm.tasks.encoders.loading import EncoderSource
-from exlm.tasks.finetune import train_seed
+from exlm.tasks.finetune import finetune_seed
 from exlm.tasks.questions.answers import (
     N_BEST,
     answer,
@@ -324,14 +324,14 @@ def test_questions_that_leave_no_room_and_pooling_are_refused(tmp_path, tiny_con
     rows = [f"{'Who? ' * 300},{long_context},Ada", f"Who?,{long_context},{long_context.strip()}"]
     (tmp_path / "odd.csv").write_text("\n".join([names + "Who?,Ada.,Ada", *rows]) + "\n")
     odd = read_question_task(source, TaskConfig(str(tmp_path / "odd.csv"), str(table)))
-    reported = odd.reported_rows[["row", "reason", "part", "action"]].values.tolist()
+    reported = odd.task.reported_rows[["row", "reason", "part", "action"]].values.tolist()
     assert reported == [
         [2, "longer than the window of 384 tokens", "train", "left out"],
         [3, "no window holds all of the answer; not used for training", "train", "kept"],
     ]
     hyper = FinetuneConfig(batch_size=1, pooling="mean")
     with pytest.raises(InputError, match="train.pooling is for .*; leave it out"):
-        train_seed(task, tmp_path / "seed-0", hyper, 0)
+        finetune_seed(task, tmp_path / "seed-0", hyper, 0)
 
 
 def decoded(window, context):

@@ -28,8 +28,9 @@ from exlm.tasks.predict import evaluate
 from exlm.tasks.results import best_seed_directory
 from exlm.tasks.rows.labelled_table import read_labelled_table
 from exlm.tasks.rows.reading import tokenize
-from exlm.tasks.tables.predictions import Evaluation, Predictions
-from exlm.tasks.task import OTHER_TASK_KINDS, TaskKind
+from exlm.tasks.tables.predictions import Evaluation, Predictions, Predictor
+from exlm.tasks.task import Task
+from exlm.tasks.task_kinds import OTHER_TASK_KINDS, TaskKind
 from tests.tasks.tiny_models import predicted, save_family
 
 
@@ -38,41 +39,53 @@ def predict_tags(models, path, options):
     networks = [model.network for model in models]
     assert all(isinstance(network, BertForTokenClassification) for network in networks)
     frame = pd.read_csv(path).assign(models=len(networks), tags=networks[0].config.num_labels)
-    return Predictions(
+    predictions = Predictions(
         frame,
         {"rows tagged": len(frame)},
         Evaluation({"ensemble": lambda rows: {"accuracy": 1.0}}, np.arange(len(frame))),
     )
+    return Predictor(lambda: predictions)
+
+
+class TagSupervision(Supervision):
+    """A network learns no more than small outputs."""
+
+    def loss(self, network, batch):
+        logits = network(**model_inputs(network, batch)).logits
+        return LossSum(logits.square().sum(), torch.tensor(1.0), torch.tensor(0.0))
+
+    def score_valid(self, network):
+        return {"share_of_tags": 0.5 + self.batches.seed / 10}
+
+    def predict(self, network):
+        return self.score_valid(network)
+
+    def write_results(self, outputs, run_dir):
+        return {"scores": {"valid": outputs}}
 
 
 class Tagging:
-    """Stands in for a class of labelled data: a network learns no more than small outputs."""
-
-    metric, summary, reported_rows = "share_of_tags", "tags", pd.DataFrame()
-    metrics, identity, departures = {"share_of_tags": Metric()}, {}, []
+    """Stands in for a class of labelled data."""
 
     def __init__(self, encoder, config):
-        self.encoder, self.config = encoder, config
-
-    def announce(self, seed):
-        pass
+        self.encoder = encoder
+        self.task = Task(
+            config=config,
+            metric="share_of_tags",
+            metrics={"share_of_tags": Metric()},
+            summary="tags",
+            reported_rows=pd.DataFrame(),
+            identity={},
+            departures=[],
+        )
 
     def supervise(self, seed, hyper):
         tokenizer = self.encoder.tokenizer
         examples = tokenize(["Ada lives in Rome"], tokenizer)
-
-        def loss(network, batch):
-            logits = network(**model_inputs(network, batch)).logits
-            return LossSum(logits.square().sum(), torch.tensor(1.0), torch.tensor(0.0))
-
-        scores = {"share_of_tags": 0.5 + seed / 10}
-        return Supervision(
+        return TagSupervision(
             saved_task=SavedTask(task_type="tagging"),
             head_settings={"num_labels": 3},
             batches=ShuffledBatches([6], np.arange(1), 1, seed, lambda _: pad(examples, tokenizer)),
-            loss=loss,
-            score_valid=lambda network: scores,
-            write_results=lambda network, run_dir: {"scores": {"valid": scores}},
         )
 
 

@@ -331,7 +331,7 @@ def test_one_blank_in_a_protein_makes_no_words_of_all(biologist, tmp_path):
     frame = pd.DataFrame({"sequence": ["MKVLA"] * 9 + ["MKV LA"], "label": ["HHHEE"] * 10})
     frame.to_csv(tmp_path / "a.csv", index=False)
     config = TaskConfig(str(tmp_path / "a.csv"), task_type="token_classification")
-    task = read_table_task(EncoderSource(str(biologist)), config)
+    task = read_table_task(EncoderSource(str(biologist)), config).task
     assert task.table.labels.class_names == ["E", "H"]
 
 
@@ -340,8 +340,9 @@ def test_no_array_is_longer_than_what_a_model_reads(biologist, tmp_path):
     frame.loc[0, ["sequence", "label"]] = ["MKVLA" * 50, "HHHEE" * 50]
     frame.to_csv(tmp_path / "a.csv", index=False)
     config = TaskConfig(str(tmp_path / "a.csv"), task_type="token_classification", max_length=30)
-    task = read_table_task(EncoderSource(str(biologist)), config)
-    assert task.table.labels.values.shape == task.tokens.unit_starts.shape == (20, 30)
+    encoder_task = read_table_task(EncoderSource(str(biologist)), config)
+    labels = encoder_task.task.table.labels.values
+    assert labels.shape == encoder_task.tokens.unit_starts.shape == (20, 30)
     assert spell_labels(np.zeros((1, 2, 2)), ["MKV"], ["C", "H"], RESIDUE) == ["CC-"]
 
 
@@ -349,7 +350,7 @@ def test_spellings_of_a_protein_are_one_text(biologist, tmp_path):
     frame = pd.DataFrame({"sequence": ["MKVLA", "mkvla", "MKVLA*", "MKV"] * 5, "y": range(20)})
     frame.to_csv(tmp_path / "a.csv", index=False)
     config = TaskConfig(str(tmp_path / "a.csv"), label_columns=["y"], task_type="regression")
-    task = read_table_task(EncoderSource(str(biologist)), config)
+    task = read_table_task(EncoderSource(str(biologist)), config).task
     assert task.groups.tolist() == [0, 0, 0, 3] * 5
     # the stop alone, which is cut off
     pd.DataFrame({"sequence": ["MKV", "*"]}).to_csv(tmp_path / "stop.csv", index=False)
@@ -365,7 +366,7 @@ def test_a_split_has_the_shares_of_the_rows_that_are_left_without_duplicates(bio
     config = TaskConfig(
         str(tmp_path / "a.csv"), label_columns=["y"], task_type="regression", duplicates="mean"
     )
-    task = read_table_task(EncoderSource(str(biologist)), config)
+    task = read_table_task(EncoderSource(str(biologist)), config).task
     sizes = {part: len(rows) for part, rows in task.split_of(0).items()}
     assert sizes == {"train": 15, "valid": 2, "test": 2}
 

@@ -170,8 +170,8 @@ def classification_loss(
 
     problem type                  logits                        labels; missing ones are
     single_label_classification   [B, classes], [B, S, classes] [B], [B, S] class indices; -100
-    multi_label_classification    [B, tasks]                    [B, tasks] 0 or 1; NaN
-    regression                    [B, tasks]                    [B, tasks] numbers; NaN"""
+    multi_label_classification    [B, labels]                   [B, labels] 0 or 1; NaN
+    regression                    [B, labels]                   [B, labels] numbers; NaN"""
     if logits.dim() == 3:
         logits, labels = logits.flatten(0, 1), labels.flatten()
     if problem_type is None and logits.shape[1] > 1:

@@ -27,7 +27,7 @@ from exlm.tasks.rows.task_files import resolve
 from exlm.tasks.tables.seed_directory import write_results
 from exlm.tasks.tables.table_config import infer_settings
 from exlm.tasks.tables.table_task import TableTask, make_table_task
-from exlm.tasks.task import TABLE_KIND, find_task_kind
+from exlm.tasks.task_kinds import TABLE_KIND, find_task_kind
 
 OWN_PACKAGES = ("rdkit", "scikit-learn")  # of this environment, which make predictions
 
@@ -88,7 +88,7 @@ def baseline(
     grid = Grid(
         directory=directory,
         task=baseline_task,
-        train_seed=BaselineFitting(name, baseline_task).train_seed,
+        train_seed=BaselineFitting(name, baseline_task).fit_seed,
         hyper_by_cell={"": hyper},
         seeds=DEFAULT_SEEDS if seeds is None else seeds,
         model_identity={"baseline": name},
@@ -143,7 +143,7 @@ class BaselineFitting:
     # the split and, if the baseline is random, the seed
     fits: dict[tuple[str, int | None], tuple[np.ndarray, float]] = field(default_factory=dict)
 
-    def train_seed(self, run_dir: Path, hyper: dict[str, Any], seed: int) -> SeedResult:
+    def fit_seed(self, run_dir: Path, hyper: dict[str, Any], seed: int) -> SeedResult:
         """Fits the baseline with one seed, and writes its predictions and what it learned from. A
         baseline that is not random is not fitted again to the split of another seed."""
         run_dir.mkdir(parents=True, exist_ok=True)

@@ -21,7 +21,7 @@ from exlm.tasks.grid import DEFAULT_SEEDS, Grid
 from exlm.tasks.results import GridResults, SeedResult
 from exlm.tasks.rows.datasets import fill_in
 from exlm.tasks.rows.task_files import resolve
-from exlm.tasks.task import EncoderTask, find_task_kind
+from exlm.tasks.task_kinds import EncoderTask, find_task_kind
 from exlm.train import devices
 
 
@@ -79,12 +79,12 @@ def finetune(
         "precision": used_precision(devices.device(device), train.precision),
     }
     encoder = EncoderSource(model, from_scratch, device)
-    labelled_task = find_task_kind(resolved_task.task_type).read_task(encoder, resolved_task)
-    molecules = bool(labelled_task.config.molecules)
+    encoder_task = find_task_kind(resolved_task.task_type).read_task(encoder, resolved_task)
+    molecules = bool(encoder_task.task.config.molecules)
     runs = Grid(
         directory=Path(output),
-        task=labelled_task,
-        train_seed=partial(train_seed, labelled_task),
+        task=encoder_task.task,
+        train_seed=partial(finetune_seed, encoder_task),
         hyper_by_cell={
             name: fill_in(hyper, defaults, molecules)
             for name, hyper in grid_cells(train, grid or {}).items()
@@ -105,23 +105,28 @@ def finetune(
     return runs.run(recipe)
 
 
-def train_seed(task: EncoderTask, run_dir: Path, hyper: FinetuneConfig, seed: int) -> SeedResult:
+def finetune_seed(
+    encoder_task: EncoderTask, run_dir: Path, hyper: FinetuneConfig, seed: int
+) -> SeedResult:
     """Fine-tunes an encoder with a seed: keeps the epoch that is best on valid by the metric of the
     task, and saves the network in `run_dir`, with its predictions."""
-    encoder = task.encoder
-    supervision = task.supervise(seed, hyper)
+    encoder = encoder_task.encoder
+    supervision = encoder_task.supervise(seed, hyper)
     torch.manual_seed(seed)  # which draws the head
     network = encoder.load(supervision.saved_task, hyper, supervision.head_settings)
+    metric = encoder_task.task.metric
     best_epoch = train_best_epoch(
         network,
         supervision,
         hyper,
-        metric=task.metric,
-        metrics=task.metrics,
+        metric=metric,
+        metrics=encoder_task.task.metrics,
         run_dir=run_dir,
         device=encoder.device,
     )
-    results = supervision.write_results(network, run_dir)
+    outputs = supervision.predict(network)
+    results = supervision.write_results(outputs, run_dir)
+    network.config.task = supervision.calibrate_head(network, outputs).to_json()
     save_model(run_dir, network, encoder.tokenizer)
     return {
         "best_epoch": best_epoch,

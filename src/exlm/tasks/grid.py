@@ -35,7 +35,7 @@ from exlm.storage.run_directories import (
 )
 from exlm.tasks.encoders.training import UNFINISHED
 from exlm.tasks.labels.scores import goodness
-from exlm.tasks.printing import describe_results, print_task
+from exlm.tasks.printing import check_and_print_rows, describe_results, print_task
 from exlm.tasks.results import (
     IDENTITY_ENTRY,
     GridResults,
@@ -89,9 +89,10 @@ class Grid(Generic[Hyper]):
         the grid's directory. A grid cell whose training stops with an error (it diverges, say)
         counts as the worst."""
         print_task(self.task)
+        check_and_print_rows(self.task)
         with lock(self.directory):
             self._begin(recipe)
-            results, best = self._run_cells()
+            results, best = self._run_cells_and_keep_best()
             results[best] = [self._with_model(best, result) for result in results[best]]
             for result in results[best]:
                 if "stopped" in result:
@@ -103,9 +104,10 @@ class Grid(Generic[Hyper]):
         print(describe_results(grid_results, self.directory))
         return grid_results
 
-    def _run_cells(self) -> tuple[dict[str, list[SeedResult]], str]:
-        """Runs what is not finished. Returns the results of all seeds by grid cell, and the best
-        grid cell; of equal ones that is the first."""
+    def _run_cells_and_keep_best(self) -> tuple[dict[str, list[SeedResult]], str]:
+        """Runs what is not finished. As soon as a grid cell is known not to be the best, its models
+        are removed. Returns the results of all seeds by grid cell, and the best grid cell; of equal
+        ones that is the first."""
         results = dict[str, list[SeedResult]]()
         best = next(iter(self.hyper_by_cell))
         has_one_cell = len(self.hyper_by_cell) == 1
@@ -126,7 +128,7 @@ class Grid(Generic[Hyper]):
         for seed in self.seeds:
             results = [self._finished(cell, seed) for cell in self.hyper_by_cell]
             if not all(results):
-                self.task.announce(seed)
+                self.task.check_and_announce(seed)
         self._refuse_to_leave_out()
         # The command line cuts names of columns at their commas; the task has whole ones.
         if recipe["task"].label_columns:

@@ -1,6 +1,8 @@
 """The commands for fine-tuned models: predictions for the rows of a file, and how good they are on
 labelled rows."""
 
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -28,8 +30,8 @@ from exlm.tasks.results import is_baseline, seed_directories
 from exlm.tasks.rows.table import UNUSABLE
 from exlm.tasks.tables.predictions import Predictions, PredictOptions
 from exlm.tasks.tables.seed_models import EncoderModel, SeedModel
-from exlm.tasks.tables.table_predictor import TablePredictor, make_table_predictor
-from exlm.tasks.task import TABLE_KIND, find_task_kind
+from exlm.tasks.tables.table_predictor import make_table_predictor
+from exlm.tasks.task_kinds import find_task_kind
 
 
 def predict(
@@ -61,25 +63,30 @@ def predict(
     predict_options = PredictOptions(**options)
     models = _seed_models(model, predict_options)
     task_kind = find_task_kind(models[0].saved_task.task_type)
-    if task_kind is TABLE_KIND:
-        predictor = make_table_predictor(models, input, predict_options)
-        layout = output_layout(
-            input,
-            predict_options.header,
-            target,
-            predictor.label_columns,
-            predict_options.sheet,
-        )
-        # pieces of a workbook cannot be joined
-        if predictor.by_frames and target.suffix != ".xlsx":
-            counts = _write_by_frames(predictor, target, layout)
-            print(f"{describe_counts(counts)}: {target}")
-            return target
+    predictor = task_kind.make_predictor(models, input, predict_options)
+    layout = output_layout(
+        input,
+        predict_options.header,
+        target,
+        predictor.label_columns,
+        predict_options.sheet,
+    )
+    # pieces of a workbook cannot be joined
+    if predictor.predict_rows and target.suffix != ".xlsx":
+        identity = {
+            "models": [
+                (str(seed.directory), seed.saved_task, weight_hash(str(seed.directory)))
+                for seed in models
+            ],
+            "options": predict_options,
+        }
+        write_rows = partial(_write_rows, predictor.predict_rows, layout)
+        counts = write_by_frames(predict_options.file(input), target, identity, write_rows)
+        print(f"{describe_counts(counts)}: {target}")
+        return target
+    if predictor.label_columns:  # questions may be in a file that is no table
         columns_to_write(predict_options.file(input), target)  # refuses what cannot be written
-        predictions = predictor.predict()
-    else:
-        layout = output_layout(input, predict_options.header, target, sheet=predict_options.sheet)
-        predictions = task_kind.predict_file(models, input, predict_options)
+    predictions = predictor.predict()
     write_frame(predictions.frame, target, layout=layout)
     print(f"{describe_counts(predictions.counts)}: {target}")
     if predictions.evaluation:
@@ -90,27 +97,18 @@ def predict(
     return target
 
 
-def _write_by_frames(
-    predictor: TablePredictor, target: Path, layout: TableLayout
+def _write_rows(
+    predict_rows: Callable[[FileRows], Predictions],
+    layout: TableLayout,
+    rows: FileRows,
+    path: Path,
 ) -> dict[str, int]:
-    """Writes the predictions for a table, a frame at a time. Returns how many rows there are of
-    every kind."""
-
-    def write(rows: FileRows, path: Path) -> dict[str, int]:
-        predictions = predictor.predict_rows(rows)
-        begins_file = rows.frame.index[0] == 0
-        write_frame(predictions.frame, path, header=begins_file, layout=layout)
-        return predictions.counts
-
-    identity = {
-        "models": [
-            (str(seed.directory), seed.saved_task, weight_hash(str(seed.directory)))
-            for seed in predictor.models
-        ],
-        "options": predictor.options,
-    }
-    file = predictor.options.file(predictor.path)
-    return write_by_frames(file, target, identity, write)
+    """Writes the predictions for the rows of a frame into a piece of the output. Returns how many
+    rows there are of every kind."""
+    predictions = predict_rows(rows)
+    begins_file = rows.frame.index[0] == 0
+    write_frame(predictions.frame, path, header=begins_file, layout=layout)
+    return predictions.counts
 
 
 def can_predict(model: str) -> bool:
@@ -167,8 +165,8 @@ def evaluate(
     predict_options = PredictOptions(**options)
     models = _seed_models(model, predict_options)
     saved_task = models[0].saved_task
-    predict_file = find_task_kind(saved_task.task_type).predict_file
-    predictions = predict_file(models, input, predict_options)
+    task_kind = find_task_kind(saved_task.task_type)
+    predictions = task_kind.make_predictor(models, input, predict_options).predict()
     if predictions.evaluation is None:
         problem = "no question has an answer; give them as `exlm finetune` takes them"
         if saved_task.label_columns:  # questions have none

@@ -33,12 +33,15 @@ SCALED_ERRORS = (
 
 
 def print_task(task: Task) -> None:
-    """Prints what the data are, how they depart from the published ones, how many rows were left
-    out, cut or kept with something wrong, and the first of each; InputError if the user does not
-    want such rows."""
+    """Prints what the data are, and how they depart from the published ones."""
     print(f"{data_name(task.config)}: {task.summary}")
     for departure in task.departures:
         note(f"{departure}; scores do not compare with published ones")
+
+
+def check_and_print_rows(task: Task) -> None:
+    """Prints how many rows were left out, cut or kept with something wrong, and the first of each;
+    InputError if there are any and the user does not want such rows."""
     if not len(task.reported_rows):
         return
     if task.config.on_invalid == "error":

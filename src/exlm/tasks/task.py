@@ -1,37 +1,20 @@
-"""What a task is, and which kinds there are. Three names are near to one another:
+"""What all tasks have in common, whether a model or a baseline learns them."""
 
-- A task type is a word of the settings and the results, such as `binary` or `regression`.
-- A `LabelType` (`labels/label_types.py`) says what the labels of a task type are, if rows of a
-  table, residues or words have labels.
-- A `TaskKind` says which function reads the data and which one predicts. All task types that have a
-  `LabelType` are of one kind, TABLE_KIND. Any other task type has its own.
-
-So a new task type for a table is an entry of LABEL_TYPES. Any other is an entry of
-OTHER_TASK_KINDS, and of OTHER_HEADS (`encoders/loading.py`) if its models have another head than
-that for whole texts."""
-
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NamedTuple, Protocol
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
 
 import pandas as pd
 
-from exlm.errors import InputError
-from exlm.tasks.config import FinetuneConfig, TaskConfig
-from exlm.tasks.encoders.loading import EncoderSource
-from exlm.tasks.encoders.training import Supervision
-from exlm.tasks.labels.label_types import LABEL_TYPES
+from exlm.tasks.config import TaskConfig
 from exlm.tasks.labels.metrics import Metric
-from exlm.tasks.questions.answer_file import answer_file
-from exlm.tasks.questions.question_task import read_question_task
-from exlm.tasks.tables.predictions import Predictions, PredictOptions
-from exlm.tasks.tables.seed_models import SeedModel
-from exlm.tasks.tables.supervision import read_table_task
-from exlm.tasks.tables.table_predictor import make_table_predictor
 
 
-class Task(Protocol):
-    """Labelled data."""
+@dataclass(eq=False, kw_only=True)
+class Task:
+    """Labelled data, read once for all seeds."""
 
+    config: TaskConfig  # the settings, with what was inferred from the data
     metric: str  # chooses epoch and grid cell
     metrics: Mapping[str, Metric]  # by name, all that may be chosen
     summary: str  # the data in one line
@@ -40,53 +23,6 @@ class Task(Protocol):
     identity: dict[str, Any]
     departures: list[str]  # from the published data, in words
 
-    @property
-    def config(self) -> TaskConfig:
-        """The settings, with what was inferred from the data."""
-        ...
-
-    def announce(self, seed: int) -> None:
-        """Prints what a seed is trained and scored on. InputError if it cannot be, which is found
-        for every seed before the first one is trained."""
-        ...
-
-
-class EncoderTask(Task, Protocol):
-    """Labelled data that an encoder learns."""
-
-    encoder: EncoderSource
-
-    def supervise(self, seed: int, hyper: FinetuneConfig) -> Supervision:
-        """What the encoder learns with a seed and the hyper-parameters of a grid cell."""
-        ...
-
-
-class TaskKind(NamedTuple):
-    """How the data of a task are read, and how its models predict. Several task types may share
-    it."""
-
-    # from an encoder and the settings of the data to the task
-    read_task: Callable[[EncoderSource, TaskConfig], EncoderTask]
-    # from the models of all seeds, a file and options to predictions for the file; InputError for
-    # options that these models do not have
-    predict_file: Callable[[Sequence[SeedModel], str, PredictOptions], Predictions]
-
-
-def predict_table(models: Sequence[SeedModel], path: str, options: PredictOptions) -> Predictions:
-    return make_table_predictor(models, path, options).predict()
-
-
-TABLE_KIND = TaskKind(read_table_task, predict_table)
-# by the task types that are not in LABEL_TYPES, because they label neither rows nor units
-OTHER_TASK_KINDS = {"question_answering": TaskKind(read_question_task, answer_file)}
-
-
-def find_task_kind(task_type: str | None) -> TaskKind:
-    """The kind of a task type. None is a table whose task type is inferred from its labels.
-    InputError if there is no such task type."""
-    if task_type is None or task_type in LABEL_TYPES:
-        return TABLE_KIND
-    if task_type not in OTHER_TASK_KINDS:
-        names = ", ".join([*LABEL_TYPES, *OTHER_TASK_KINDS])
-        raise InputError(f"there is no task_type {task_type!r}; use one of {names}")
-    return OTHER_TASK_KINDS[task_type]
+    def check_and_announce(self, seed: int) -> None:
+        """Prints what a seed is trained and scored on, if that depends on the seed. InputError if
+        it cannot be, which is found for every seed before the first one is trained."""

@@ -13,7 +13,7 @@ from exlm.data.problems import OnInvalid, describe_unknown_words
 from exlm.data.tokenization import letter_tokenizer
 from exlm.tasks.labels.label_types import LabelType
 from exlm.tasks.rows.reading import TextReader
-from exlm.tasks.rows.table import TextTable
+from exlm.tasks.rows.table import Table
 from exlm.tasks.rows.texts import first_of_each
 
 NO_LIMIT = 10**9  # of tokens: a baseline reads the whole text
@@ -49,11 +49,11 @@ def protein_letters(texts: Sequence[str]) -> PreTrainedTokenizerFast | None:
 
 
 def check_texts(
-    table: TextTable,
+    table: Table,
     molecules: bool,
     letters: PreTrainedTokenizerFast | None,
     on_invalid: OnInvalid,
-) -> TextTable:
+) -> Table:
     """The table with what is wrong with each molecule, or with each protein if their `letters` are
     given, as a model of such texts finds it. Other texts stay as they are."""
     if letters is not None:

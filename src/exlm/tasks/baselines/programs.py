@@ -97,7 +97,7 @@ def _run_python(
     """Writes TABLES to a folder (SMILES, then a column per label) and runs Python there.
     TrainingStopped if the program fails."""
     labels = inputs.labels
-    frame = pd.DataFrame(labels, columns=[f"task {i}" for i in range(labels.shape[1])])
+    frame = pd.DataFrame(labels, columns=[f"label {i}" for i in range(labels.shape[1])])
     frame.insert(0, "smiles", inputs.texts)
     rows_of_tables = (inputs.train, inputs.valid, np.arange(len(frame)))
     for name, rows in zip(TABLES, rows_of_tables, strict=True):

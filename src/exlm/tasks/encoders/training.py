@@ -1,11 +1,12 @@
 """Supervised training, shared by all task types: what is learned (`Supervision`), its shuffled
 batches, and the choice of the best epoch."""
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, Generic, Self, TypeVar
 
 import numpy as np
 from safetensors import safe_open
@@ -14,6 +15,7 @@ from torch import Tensor, nn
 from transformers import PreTrainedModel
 
 from exlm.errors import advising
+from exlm.ops.loss import LossSum
 from exlm.randomness import Purpose, random_bits
 from exlm.storage.files import replacing, sync
 from exlm.storage.run_directories import PROGRESS
@@ -27,7 +29,6 @@ from exlm.train.checkpoint import Checkpoints
 from exlm.train.loop import ADVICE, LoopConfig, fit
 from exlm.train.optim import OptimizerConfig
 from exlm.train.tracking import RunLog
-from exlm.train.update import LossFunction
 
 # a folder in the directory of a seed whose training is not finished
 UNFINISHED = "unfinished"
@@ -35,6 +36,7 @@ MEMORY_ADVICE = (
     "lower batch_size, or max_length of the task; "
     "both change the result (train.gradient_checkpointing does not)"
 )
+Outputs = TypeVar("Outputs")  # what a network gives for the rows of a task
 # The shuffled rows of so many batches are sorted by length before they are cut into batches.
 BUCKETED_BATCHES = 8
 
@@ -76,17 +78,35 @@ class ShuffledBatches:
 
 
 @dataclass(frozen=True)
-class Supervision:
-    """What a network learns with one seed, which every task type has in its own way."""
+class Supervision(ABC, Generic[Outputs]):
+    """What a network learns with one seed, and what becomes of it when it is trained: its outputs
+    (`predict`) calibrate its head, and give the results. Every task type has its own."""
 
     saved_task: SavedTask  # what is saved with the network
     head_settings: dict[str, Any]  # of the head, in the configuration of the network
     batches: ShuffledBatches  # of the train part, with what the loss compares outputs with
-    loss: LossFunction
-    score_valid: Callable[[PreTrainedModel], dict[str, float]]  # after an epoch
-    # from a trained network to its results: adds to its task what the valid rows tell, and writes
-    # its predictions into the directory of the seed
-    write_results: Callable[[PreTrainedModel, Path], SeedResult]
+
+    @abstractmethod
+    def loss(self, network: nn.Module, batch: dict[str, Tensor]) -> LossSum:
+        """The loss of a batch, summed over what is learned in it."""
+
+    @abstractmethod
+    def score_valid(self, network: PreTrainedModel) -> dict[str, float]:
+        """The scores of the valid part by metric, after an epoch."""
+
+    @abstractmethod
+    def predict(self, network: PreTrainedModel) -> Outputs:
+        """What the trained network gives for all parts that are scored."""
+
+    def calibrate_head(self, network: PreTrainedModel, outputs: Outputs) -> SavedTask:
+        """Returns the task to save with the trained network: it has what the `outputs` for the
+        valid part tell. Where numbers are learned, the head is changed, so that it gives them on
+        the scale of the labels. Here nothing is calibrated."""
+        return self.saved_task
+
+    @abstractmethod
+    def write_results(self, outputs: Outputs, run_dir: Path) -> SeedResult:
+        """Writes predictions into the directory of the seed, and returns their scores."""
 
 
 @dataclass

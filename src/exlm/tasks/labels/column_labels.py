@@ -85,10 +85,16 @@ class Labels(NamedTuple):
     class_names: list[str] | None = None  # by index, if the values are indices of classes
     binary_names: list[str] | None = None  # what 0 and 1 are called, if they have names
     unknown_rows: int = 0  # how many have a cell that is no label of the task
+    unit_pattern: str = ""  # a regular expression for what has a label (token_classification)
 
     @property
     def type(self) -> LabelType:
         return LABEL_TYPES[self.task_type]
+
+    @property
+    def names(self) -> list[str] | None:
+        """What labels are called; None if they are numbers, 0 and 1 included."""
+        return self.class_names or (None if self.type.is_number else self.binary_names)
 
 
 def read_labels(
@@ -121,46 +127,57 @@ def read_labels(
         binary_names = list(names or ()) or find_binary_names(cells, positive, path)
     readings = CellReadings(cells, numbers, words_as_numbers(cells, numbers, binary_names))
     task_type = task_type or _infer_task_type(readings)
-    label_type = LABEL_TYPES[task_type]
-    if label_type.class_per_row and len(cells.columns) > 1:
+    if LABEL_TYPES[task_type].class_per_row and len(cells.columns) > 1:
         raise InputError(
             f"{path}: a {task_type} task has one label column, not {len(cells.columns)}"
         )
+    labels = _interpret(readings, task_type, names, binary_names)
+    if labels.names is None and not labels.type.is_number:
+        note_binary_names(cells, pd.DataFrame(labels.values, cells.index, cells.columns))
+    unknown = _find_unknown(cells, labels)
+    if unknown and not skip_unknown:
+        _refuse_unknown(unknown, cells.index, path)
+    problems = {row: problem for row, (_, problem) in unknown.items()}
+    note_unscored(problems, cells.index, path)
+    return labels._replace(unknown_rows=len(unknown))
+
+
+def _interpret(
+    readings: CellReadings,
+    task_type: str,
+    names: Sequence[str] | None,
+    binary_names: list[str] | None,
+) -> Labels:
+    """What the cells say if their labels are of this task type."""
+    label_type = LABEL_TYPES[task_type]
     class_names = None
     if label_type.has_classes:
         class_names = list(names or label_type.class_names(readings))
-    labels = label_type.read(readings, class_names)
-    if binary_names is None and not (label_type.is_number or label_type.has_classes):
-        note_binary_names(cells, labels)
-    label_names = class_names or (None if label_type.is_number else binary_names)
-    allowed = listed(label_names) if label_names else label_type.allowed
-    is_unknown = cells.notna() & labels.isna()
-    what = f"{task_type} label ({allowed})"
-    unknown_rows = _count_unknown(cells, is_unknown, what, path, skip_unknown)
-    values = labels.to_numpy(dtype=float)
-    return Labels(list(cells.columns), values, task_type, class_names, binary_names, unknown_rows)
+    values = label_type.read(readings, class_names).to_numpy(dtype=float)
+    return Labels(list(readings.cells.columns), values, task_type, class_names, binary_names)
 
 
-def _count_unknown(
-    cells: pd.DataFrame, is_unknown: pd.DataFrame, what: str, path: str | Path, skip_unknown: bool
-) -> int:
-    """How many rows have a cell that is no label; `what` says what a label may be. They are an
-    InputError or, with `skip_unknown`, a note."""
-    problems: dict[int, str] = {}  # by number of the row
-    wrong_cells = np.argwhere(is_unknown.to_numpy())
-    for row, column in wrong_cells:
+def _find_unknown(cells: pd.DataFrame, labels: Labels) -> dict[int, tuple[str, str]]:
+    """Of every row with a cell that is no label of the task, by the number of the row: the column
+    of the first such cell, and why it is none."""
+    allowed = listed(labels.names) if labels.names else labels.type.allowed
+    unknown = dict[int, tuple[str, str]]()
+    is_unknown = cells.notna().to_numpy() & np.isnan(labels.values)
+    for row, column in np.argwhere(is_unknown).tolist():
         value = str(cells.iat[row, column]).strip()
-        problems.setdefault(int(row), f"{value!r} is no {what}")
-    if problems and not skip_unknown:
-        row, column = wrong_cells[0]
-        raise InputError(
-            f"{path}: column {cells.columns[column]!r}, {row_name(cells.index[row])}: "
-            f"{problems[row]}, and so in {len(problems)} rows; correct it, leave it empty, or "
-            "choose another column or task type (of two words, name the one that is label 1 with "
-            "task.positive; several labels need a column for each)"
-        )
-    note_unscored(problems, cells.index, path)
-    return len(problems)
+        problem = f"{value!r} is no {labels.task_type} label ({allowed})"
+        unknown.setdefault(row, (cells.columns[column], problem))
+    return unknown
+
+
+def _refuse_unknown(unknown: dict[int, tuple[str, str]], index: pd.Index, path: str | Path) -> None:
+    """Raises the InputError for what `_find_unknown` found, which names the first row."""
+    row, (column, problem) = next(iter(unknown.items()))
+    raise InputError(
+        f"{path}: column {column!r}, {row_name(index[row])}: {problem}, and so in {len(unknown)} "
+        "rows; correct it, leave it empty, or choose another column or task type (of two words, "
+        "name the one that is label 1 with task.positive; several labels need a column for each)"
+    )
 
 
 def _infer_task_type(readings: CellReadings) -> str:

@@ -1,6 +1,7 @@
 """What fine-tuned models answer to the questions of a file."""
 
 from collections.abc import Sequence
+from functools import partial
 from typing import cast
 
 import pandas as pd
@@ -18,16 +19,24 @@ from exlm.tasks.tables.predictions import (
     Evaluation,
     Predictions,
     PredictOptions,
+    Predictor,
     with_predictions,
 )
 from exlm.tasks.tables.seed_models import EncoderModel, SeedModel
 
 
+def make_predictor_for_questions(
+    models: Sequence[SeedModel], path: str, options: PredictOptions
+) -> Predictor:
+    """What answers the questions of the file `path`, all together. InputError for options that
+    question answering does not have."""
+    check_settings(options, PREDICT_SETTINGS)
+    return Predictor(partial(answer_file, models, path, options))
+
+
 def answer_file(models: Sequence[SeedModel], path: str, options: PredictOptions) -> Predictions:
     """The answers of models to all questions of the file `path`; `problem` says why one cannot be
-    answered. They are scored if the file has answers. InputError for options that question
-    answering does not have."""
-    check_settings(options, PREDICT_SETTINGS)
+    answered. They are scored if the file has answers."""
     encoders = cast(Sequence[EncoderModel], models)  # no baseline answers questions
     saved_task = encoders[0].saved_task
     file = read_windows(path, encoders[0].tokenizer, saved_task, labelled=False)

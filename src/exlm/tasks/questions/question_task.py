@@ -3,22 +3,22 @@ for all seeds."""
 
 import hashlib
 import json
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pandas as pd
+from torch import Tensor, nn
 from transformers import PreTrainedModel
 
 from exlm.data.writing import write_frame
 from exlm.errors import InputError
+from exlm.ops.loss import LossSum
 from exlm.tasks.config import FinetuneConfig, TaskConfig
 from exlm.tasks.encoders.loading import EncoderSource
 from exlm.tasks.encoders.saved_task import SavedTask
 from exlm.tasks.encoders.training import Supervision
-from exlm.tasks.labels.metrics import ANSWER_METRICS, Metric
+from exlm.tasks.labels.metrics import ANSWER_METRICS
 from exlm.tasks.labels.scores import RowScorer, quick_interval
 from exlm.tasks.questions.answers import answer, make_scorer, span_training_loss, vote
 from exlm.tasks.questions.questions import QuestionFile, read_windows, window_batches
@@ -26,11 +26,12 @@ from exlm.tasks.questions.settings import check_task, choose_stride
 from exlm.tasks.results import SeedResult
 from exlm.tasks.rows.datasets import SQUAD, SQUAD_SIZES, size_departures
 from exlm.tasks.rows.task_files import file_hashes, task_files
+from exlm.tasks.task import Task
 
 DEFAULT_WINDOW = 384  # tokens
 
 
-def read_question_task(encoder: EncoderSource, config: TaskConfig) -> "QuestionTask":
+def read_question_task(encoder: EncoderSource, config: TaskConfig) -> "EncoderQuestionTask":
     """Reads the questions of a config for an encoder. InputError if no question of a file fits into
     a window."""
     tokenizer = encoder.tokenizer
@@ -60,12 +61,8 @@ def read_question_task(encoder: EncoderSource, config: TaskConfig) -> "QuestionT
     sizes = {name: len(part.labelled) for name, part in parts.items()}
     published = SQUAD_SIZES if config.dataset == SQUAD else {}
     metric = config.metric or "f1"
-    return QuestionTask(
+    task = Task(
         config=config,
-        encoder=encoder,
-        saved_task=saved_task,
-        parts=parts,
-        file_sha256=file_sha256,
         metric=metric,
         metrics=ANSWER_METRICS,
         summary=f"questions: {', '.join(counts)}; windows of {max_length} tokens",
@@ -76,65 +73,74 @@ def read_question_task(encoder: EncoderSource, config: TaskConfig) -> "QuestionT
             "metric": metric,
         },
     )
+    return EncoderQuestionTask(task, encoder, saved_task, parts, file_sha256)
 
 
-@dataclass(eq=False)
-class QuestionTask:
-    """Questions with their contexts and answers, which an encoder learns: an `EncoderTask`."""
+@dataclass(frozen=True)
+class EncoderQuestionTask:
+    """Questions and their windows for an encoder: an `EncoderTask` (`tasks/task_kinds.py`)."""
 
-    config: TaskConfig
+    task: Task
     encoder: EncoderSource
     saved_task: SavedTask
     parts: dict[str, QuestionFile]  # train, valid and perhaps test
     file_sha256: dict[str, str]  # by path
-    # as `Task` has them
-    metric: str
-    metrics: Mapping[str, Metric]
-    summary: str
-    reported_rows: pd.DataFrame
-    departures: list[str]
-    identity: dict[str, Any]
 
-    def announce(self, seed: int) -> None:
-        """Prints nothing: all seeds have the parts that the summary tells."""
-
-    def supervise(self, seed: int, hyper: FinetuneConfig) -> Supervision:
+    def supervise(self, seed: int, hyper: FinetuneConfig) -> "QuestionSupervision":
         """What the encoder learns with a seed: windows of train, in an order of the seed."""
         assert hyper.batch_size  # filled in before
         windows = self.parts["train"].windows
-        return Supervision(
+        return QuestionSupervision(
             saved_task=self.saved_task,
             head_settings={"num_labels": 2},  # logits of start and end
             batches=window_batches(windows, self.encoder.tokenizer, hyper.batch_size, seed),
-            loss=span_training_loss,
-            score_valid=self._score_valid,
-            write_results=self._write_answers,
+            encoder_task=self,
         )
 
-    def _score_valid(self, network: PreTrainedModel) -> dict[str, float]:
-        valid = self.parts["valid"]
+
+@dataclass(frozen=True)
+class QuestionSupervision(Supervision[dict[str, pd.DataFrame]]):
+    """What a network learns of questions."""
+
+    encoder_task: EncoderQuestionTask
+
+    def loss(self, network: nn.Module, batch: dict[str, Tensor]) -> LossSum:
+        return span_training_loss(network, batch)
+
+    def score_valid(self, network: PreTrainedModel) -> dict[str, float]:
+        valid = self.encoder_task.parts["valid"]
         return make_scorer(valid, self._answer(network, valid))(valid.scored)
 
-    def _answer(self, network: PreTrainedModel, part: QuestionFile) -> pd.DataFrame:
-        longest = self.saved_task.max_answer
-        return answer(network, part.labelled, part.windows, self.encoder.tokenizer, longest)
+    def predict(self, network: PreTrainedModel) -> dict[str, pd.DataFrame]:
+        """The answers to all parts but train, by part."""
+        return {name: self._answer(network, part) for name, part in self._scored_parts.items()}
 
-    def _write_answers(self, network: PreTrainedModel, run_dir: Path) -> SeedResult:
-        """Writes the answers to all parts but train; returns their scores and counts, and the
-        interval of test, or of valid if there is no test."""
-        scored_parts = {name: part for name, part in self.parts.items() if name != "train"}
+    @property
+    def _scored_parts(self) -> dict[str, QuestionFile]:
+        parts = self.encoder_task.parts
+        return {name: part for name, part in parts.items() if name != "train"}
+
+    def _answer(self, network: PreTrainedModel, part: QuestionFile) -> pd.DataFrame:
+        tokenizer = self.encoder_task.encoder.tokenizer
+        longest = self.saved_task.max_answer
+        return answer(network, part.labelled, part.windows, tokenizer, longest)
+
+    def write_results(self, outputs: dict[str, pd.DataFrame], run_dir: Path) -> SeedResult:
+        """Writes the answers to every part. The interval is of test, or of valid if there is no
+        test."""
+        scored_parts = self._scored_parts
         scorers = dict[str, RowScorer]()
         for name, part in scored_parts.items():
-            answers = self._answer(network, part)
-            scorers[name] = make_scorer(part, answers)
-            table = vote(part.labelled, [answers])
+            scorers[name] = make_scorer(part, outputs[name])
+            table = vote(part.labelled, [outputs[name]])
             write_frame(table.reset_index(), run_dir / f"predictions-{name}.csv")
         main_part = "test" if "test" in scored_parts else "valid"
         rows = {name: part.scored for name, part in scored_parts.items()}
-        interval = quick_interval(scorers[main_part], rows[main_part], self.metric, label_count=1)
+        metric = self.encoder_task.task.metric
+        interval = quick_interval(scorers[main_part], rows[main_part], metric, label_count=1)
         return {
-            "split": {name: len(part.labelled) for name, part in self.parts.items()},
-            "file_sha256": self.file_sha256,
+            "split": {name: len(part.labelled) for name, part in self.encoder_task.parts.items()},
+            "file_sha256": self.encoder_task.file_sha256,
             "scores": {name: score(rows[name]) for name, score in scorers.items()},
             "counts": {name: {"rows": len(rows[name])} for name in scored_parts},
             "rows_sha256": {

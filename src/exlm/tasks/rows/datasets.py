@@ -13,7 +13,7 @@ import yaml
 
 from exlm.data.open_files import plain_stem
 from exlm.tasks.config import FinetuneConfig, TaskConfig
-from exlm.tasks.rows.table import TextTable
+from exlm.tasks.rows.table import LabelledTable
 
 
 @dataclass(frozen=True)
@@ -65,7 +65,7 @@ def fill_in(
     return replace(hyper, **missing)
 
 
-def departures(config: TaskConfig, table: TextTable) -> list[str]:
+def departures(config: TaskConfig, table: LabelledTable) -> list[str]:
     """How the rows of a task, and the usable ones among them, differ from the published rows."""
     result = []
     if config.dataset in GLUE:

@@ -11,7 +11,7 @@ from exlm.errors import InputError
 from exlm.tasks.config import Duplicates
 from exlm.tasks.labels.cells import row_name
 from exlm.tasks.rows.splits import RowSplit, part_of_rows
-from exlm.tasks.rows.table import TextTable
+from exlm.tasks.rows.table import LabelledTable, TextTable
 
 
 def find_groups(table: TextTable, spelling: Callable[[str], str]) -> np.ndarray:
@@ -31,7 +31,7 @@ TREATMENTS: dict[Duplicates, str] = {
 }
 
 
-def describe_duplicates(table: TextTable, groups: np.ndarray, duplicates: Duplicates) -> str:
+def describe_duplicates(table: LabelledTable, groups: np.ndarray, duplicates: Duplicates) -> str:
     """How many usable rows share their text with others, how many of these texts have different
     labels, and what is done with them; "" if no text is repeated."""
     repeated_groups = _repeated_rows(groups, table.usable)
@@ -44,7 +44,7 @@ def describe_duplicates(table: TextTable, groups: np.ndarray, duplicates: Duplic
     )
 
 
-def describe_shared(table: TextTable, groups: np.ndarray, split: RowSplit) -> str:
+def describe_shared(table: LabelledTable, groups: np.ndarray, split: RowSplit) -> str:
     """How many texts stand in several parts of a split, and how many of these texts have different
     labels; "" if none does."""
     parts = part_of_rows(split, len(groups))
@@ -60,8 +60,8 @@ def describe_shared(table: TextTable, groups: np.ndarray, split: RowSplit) -> st
 
 
 def resolve_duplicates(
-    table: TextTable, groups: np.ndarray, duplicates: Duplicates, split: RowSplit | None
-) -> TextTable:
+    table: LabelledTable, groups: np.ndarray, duplicates: Duplicates, split: RowSplit | None
+) -> LabelledTable:
     """The table where, unless `duplicates` is `keep`, only the first row of a group can be used.
     With `mean` it has the mean of the labels; with `drop` also the labels that only others have, if
     none differ. Groups end at the parts of a `split` that the user chose: a label of one part must
@@ -93,7 +93,7 @@ def resolve_duplicates(
     return replace(table, labels=table.labels._replace(values=labels), problems=problems)
 
 
-def merged_labels(table: TextTable, merged: TextTable) -> dict[str, pd.Series]:
+def merged_labels(table: LabelledTable, merged: LabelledTable) -> dict[str, pd.Series]:
     """Columns for the labels that `resolve_duplicates` changed when it made `merged` of a table, as
     cells say them. {} for labels of residues or words."""
     if table.labels.type.of_units:

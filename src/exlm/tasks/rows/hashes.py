@@ -7,7 +7,7 @@ import numpy as np
 import pandas as pd
 
 from exlm.tasks.rows.splits import RowSplit
-from exlm.tasks.rows.table import TextTable
+from exlm.tasks.rows.table import LabelledTable, TextTable
 
 
 def content_hash(table: TextTable) -> str:
@@ -20,7 +20,7 @@ def content_hash(table: TextTable) -> str:
     return hashlib.sha256(names + cells).hexdigest()
 
 
-def rows_hash(table: TextTable, rows: np.ndarray) -> str:
+def rows_hash(table: LabelledTable, rows: np.ndarray) -> str:
     """SHA-256 of the texts and labels of some rows, in whatever order."""
     class_names = table.labels.class_names
     lines = []

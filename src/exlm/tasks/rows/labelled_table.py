@@ -25,12 +25,12 @@ from exlm.tasks.config import TaskConfig
 from exlm.tasks.labels.column_labels import infer_label_columns, label_cells, read_labels
 from exlm.tasks.rows.datasets import GLUE
 from exlm.tasks.rows.splits import split_columns
-from exlm.tasks.rows.table import TextTable, unlabelled_table
+from exlm.tasks.rows.table import LabelledTable, TextTable, add_labels, unlabelled_table
 from exlm.tasks.rows.task_files import read_parts
-from exlm.tasks.rows.texts import are_pairs, first_of_each
+from exlm.tasks.rows.texts import are_pairs
 
 
-def read_labelled_table(config: TaskConfig) -> TextTable:
+def read_labelled_table(config: TaskConfig) -> LabelledTable:
     """The table of a config that `resolve` completed."""
     files = read_parts(config)
     class_names = None
@@ -41,7 +41,7 @@ def read_labelled_table(config: TaskConfig) -> TextTable:
 
 def labelled_table(
     files: dict[str, FileRows], config: TaskConfig, class_names: Sequence[str] | None = None
-) -> TextTable:
+) -> LabelledTable:
     """The texts and labels of the files of a config, by part. `class_names` are those of all
     classes by index, if they are known. InputError if columns cannot be used, a value is no label
     of the task, or no row can be used."""
@@ -61,12 +61,6 @@ def labelled_table(
         may_be_thousands=find_possible_thousands(cells, rows.frame, rows.separators),
     )
     has_no_label = np.where(np.isnan(labels.values).all(axis=1), "no label", "")
-    problems = first_of_each(table.problems, has_no_label.tolist())
-    if all(problems):
-        raise InputError(
-            f"{path}: no row can be used with the labels in {listed(label_columns)}, first row 1, "
-            f"value {table.texts[0][:80]!r}: {problems[0]}; correct it, or choose other columns"
-        )
     settings = {
         "text_column": text_column,
         "pair_column": pair_column,
@@ -77,7 +71,14 @@ def labelled_table(
     inferred = {
         name: value for name, value in settings.items() if value and getattr(config, name) is None
     }
-    return replace(table, labels=labels, problems=problems, inferred=inferred)
+    labelled = add_labels(table, labels, has_no_label.tolist(), inferred)
+    if not labelled.usable.any():
+        raise InputError(
+            f"{path}: no row can be used with the labels in {listed(label_columns)}, first row 1, "
+            f"value {labelled.texts[0][:80]!r}: {labelled.problems[0]}; correct it, or choose "
+            "other columns"
+        )
+    return labelled
 
 
 def _label_columns(files: dict[str, FileRows], config: TaskConfig, table: TextTable) -> list[str]:

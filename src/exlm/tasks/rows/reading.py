@@ -36,7 +36,7 @@ from exlm.errors import InputError, check_choices
 from exlm.storage.models import longest_text
 from exlm.tasks.encoders.inference import Tokens
 from exlm.tasks.encoders.saved_task import TextSettings
-from exlm.tasks.rows.table import TextTable
+from exlm.tasks.rows.table import Table, TextTable
 from exlm.tasks.rows.texts import first_of_each
 
 SHORTEST_LENGTH = 3  # of texts in tokens: one between two special ones
@@ -107,6 +107,7 @@ class TextReader:
     molecules: bool  # whether the texts are SMILES
     standardize: Standardize = "none"  # how molecules are rewritten first
     on_invalid: OnInvalid = "skip"
+    unit_pattern: str = ""  # a regular expression for residues or words, if these have labels
 
     @cached_property
     def problems_that_exclude(self) -> set[str]:
@@ -118,7 +119,7 @@ class TextReader:
                 names.add(UNKNOWN)
         return names
 
-    def read(self, table: TextTable, path: str | None = None) -> tuple[TextTable, TableTokens]:
+    def read(self, table: Table, path: str | None = None) -> tuple[Table, TableTokens]:
         """The table with what is wrong for the model, and the tokens of all its rows. With the
         `path` of the file, InputError as `TextTable.check` says."""
         texts = table.texts
@@ -140,8 +141,8 @@ class TextReader:
         if is_cut.any():
             examples = tokenize(texts, self.tokenizer, pairs, self.max_length)
         unit_starts = None
-        if table.unit_pattern:
-            unit_starts = first_tokens(texts, self.tokenizer, table.unit_pattern, self.max_length)
+        if self.unit_pattern:
+            unit_starts = first_tokens(texts, self.tokenizer, self.unit_pattern, self.max_length)
         checked = replace(
             table,
             problems=first_of_each(table.problems, problems),

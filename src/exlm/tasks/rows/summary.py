@@ -5,10 +5,10 @@ from unicodedata import normalize
 import pandas as pd
 
 from exlm.data.columns import in_one_line, listed
-from exlm.tasks.rows.table import TextTable
+from exlm.tasks.rows.table import LabelledTable
 
 
-def describe_table(table: TextTable, molecules: bool) -> str:
+def describe_table(table: LabelledTable, molecules: bool) -> str:
     """A table in one line: how many molecules or texts, how many of them can be used, the labels,
     and what was inferred."""
     texts = "pairs of texts" if table.pairs else "texts"
@@ -32,7 +32,7 @@ def describe_table(table: TextTable, molecules: bool) -> str:
     return f"{line} (found without being told, set it if it is wrong: {in_one_line(options)})"
 
 
-def remarks_on_labels(table: TextTable) -> list[str]:
+def remarks_on_labels(table: LabelledTable) -> list[str]:
     """What may be wrong with the labels of a table: spellings of one class, and numbers that are
     taken for classes."""
     names = pd.Series(table.labels.class_names or [], dtype=object)

@@ -1,7 +1,9 @@
-"""The rows of a table: their texts and labels, and why some of them cannot be used."""
+"""The rows of a table: their texts and, if these are read, their labels; and why some of them
+cannot be used."""
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TypeVar
 
 import numpy as np
 import pandas as pd
@@ -12,15 +14,15 @@ from exlm.data.frames import FileRows
 from exlm.data.problems import HAS_SPECIAL_TOKENS, OnInvalid
 from exlm.errors import InputError
 from exlm.tasks.labels.column_labels import Labels
-from exlm.tasks.rows.texts import read_texts
+from exlm.tasks.rows.texts import first_of_each, read_texts
 
 UNUSABLE = "marked in the column problem"  # among counts of rows
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class TextTable:
-    """All rows of files, with their texts and, if these are read, their labels. `texts`, `pairs`,
-    `problems` and `warnings` are [rows]."""
+    """All rows of files, with their texts. `texts`, `pairs`, `problems` and `warnings` are
+    [rows]."""
 
     frame: pd.DataFrame  # every row and column, in order; by (part, row) where it joins files
     texts: list[str]  # the SMILES or text of each row, "" where missing
@@ -30,11 +32,7 @@ class TextTable:
     problems: list[str]  # why a row cannot be used, "" if it can
     warnings: list[str]  # what is odd about a row that can be used, "" if nothing
     is_cut: np.ndarray  # [rows] bool, whether the text was longer than the model reads
-    labels: Labels  # of no columns in an `unlabelled_table`
     separators: Mapping[str, str]  # of the files, as `FileRows` says
-    # what was inferred to read the labels, by the setting that can say otherwise
-    inferred: dict[str, str] = field(default_factory=dict)
-    unit_pattern: str = ""  # a regular expression for what has a label (token_classification)
 
     @property
     def usable(self) -> np.ndarray:
@@ -96,6 +94,41 @@ class TextTable:
             raise InputError(f"{path}: {subject}{first_reported_row(reported_rows)}; correct it")
 
 
+@dataclass(frozen=True, kw_only=True)
+class LabelledTable(TextTable):
+    """All rows of files, with their texts and labels."""
+
+    labels: Labels
+    # what was inferred to read the labels, by the setting that can say otherwise
+    inferred: Mapping[str, str]
+
+
+Table = TypeVar("Table", bound=TextTable)  # with labels or without
+
+
+def add_labels(
+    table: TextTable,
+    labels: Labels,
+    label_problems: Sequence[str],
+    inferred: Mapping[str, str],
+) -> LabelledTable:
+    """The table with its labels; `label_problems` [rows] say why a row cannot be used with them, ""
+    if it can."""
+    return LabelledTable(
+        frame=table.frame,
+        texts=table.texts,
+        pairs=table.pairs,
+        text_column=table.text_column,
+        pair_column=table.pair_column,
+        problems=first_of_each(table.problems, label_problems),
+        warnings=table.warnings,
+        is_cut=table.is_cut,
+        separators=table.separators,
+        labels=labels,
+        inferred=inferred,
+    )
+
+
 def first_reported_row(reported_rows: pd.DataFrame) -> str:
     """The first of `TextTable.reported_rows` in words: part, row, value and reason."""
     first = reported_rows.iloc[0]
@@ -120,6 +153,5 @@ def unlabelled_table(
         problems=problems,
         warnings=[""] * len(problems),
         is_cut=np.zeros(len(problems), dtype=bool),
-        labels=Labels(columns=[], values=np.empty((len(problems), 0)), task_type=""),
         separators=rows.separators,
     )

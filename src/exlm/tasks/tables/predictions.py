@@ -1,13 +1,14 @@
 """How to predict, and what predictions for a file are."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
 
 from exlm.data.columns import listed
+from exlm.data.frames import FileRows
 from exlm.data.writing import with_columns
 from exlm.errors import note
 from exlm.ops.precision import Precision
@@ -74,6 +75,15 @@ class Predictions:
     counts: dict[str, int]  # of rows, by what they are
     evaluation: Evaluation | None = None
     note: str = ""  # why there is no evaluation, if the file has labels
+
+
+class Predictor(NamedTuple):
+    """What predicts for a file with the models of all seeds."""
+
+    predict: Callable[[], Predictions]  # for the whole file
+    # for some rows of the file; None if all rows must be predicted together
+    predict_rows: Callable[[FileRows], Predictions] | None = None
+    label_columns: Sequence[str] = ()  # the columns of the file that have labels
 
 
 def with_predictions(frame: pd.DataFrame, columns: dict[str, Any], path: str) -> pd.DataFrame:

@@ -13,7 +13,7 @@ from exlm.tasks.labels.scores import quick_interval
 from exlm.tasks.results import SeedResult
 from exlm.tasks.rows.hashes import rows_hash, split_hash
 from exlm.tasks.rows.splits import RowSplit, part_of_rows
-from exlm.tasks.rows.table import TextTable
+from exlm.tasks.rows.table import LabelledTable
 from exlm.tasks.tables.labelled_predictions import LabelledPredictions
 from exlm.tasks.tables.prediction_columns import prediction_columns
 from exlm.tasks.tables.table_task import TableTask
@@ -84,7 +84,7 @@ def _write_table(
     write_frame(frame, path, layout=task.layout)
 
 
-def _counts(table: TextTable, rows: np.ndarray) -> dict[str, float]:
+def _counts(table: LabelledTable, rows: np.ndarray) -> dict[str, float]:
     """How many rows a part has; of two classes also how many are positive, of several labels how
     many the rarest and the most frequent label have."""
     counts: dict[str, float] = {"rows": len(rows)}

@@ -88,6 +88,7 @@ class EncoderModel(SeedModel):
             molecules=molecules,
             standardize=self.saved_task.standardize,
             on_invalid=on_invalid,
+            unit_pattern=self.saved_task.unit_pattern,
         )
         return reader.read(table, path)
 

@@ -1,12 +1,13 @@
 """What encoders learn of a labelled table, which is read once for all seeds."""
 
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 
 import numpy as np
 import torch
 from torch import Tensor, nn
-from transformers import PreTrainedModel
+from transformers import PreTrainedModel, PreTrainedTokenizerFast
 
 from exlm.data.spelling import Spelling
 from exlm.errors import note
@@ -53,7 +54,14 @@ def read_table_task(encoder: EncoderSource, config: TaskConfig) -> "EncoderTable
     standardize = table_config.standardize
     if molecules and standardize == "none":
         note_spelling(table.texts, config.dataset)
-    reader = TextReader(tokenizer, max_length, molecules, standardize, config.on_invalid)
+    reader = TextReader(
+        tokenizer=tokenizer,
+        max_length=max_length,
+        molecules=molecules,
+        standardize=standardize,
+        on_invalid=config.on_invalid,
+        unit_pattern=table.labels.unit_pattern,
+    )
     checked_table, tokens = reader.read(table)
     task = make_table_task(
         table_config,
@@ -62,64 +70,70 @@ def read_table_task(encoder: EncoderSource, config: TaskConfig) -> "EncoderTable
         spelling=Spelling(molecules, standardize, tokenizer).as_compared,
         earlier_run=encoder.earlier_run,
     )
-    return EncoderTableTask(**vars(task), encoder=encoder, max_length=max_length, tokens=tokens)
+    return EncoderTableTask(task=task, encoder=encoder, max_length=max_length, tokens=tokens)
 
 
-@dataclass(eq=False, kw_only=True)
-class EncoderTableTask(TableTask):
-    """A labelled table that an encoder learns: an `EncoderTask` (`tasks/task.py`)."""
+@dataclass(frozen=True)
+class EncoderTableTask:
+    """A labelled table and its tokens for an encoder: an `EncoderTask` (`tasks/task_kinds.py`)."""
 
+    task: TableTask
     encoder: EncoderSource
     max_length: int  # the longest text, in tokens
     tokens: TableTokens  # of the rows of the table
 
-    def supervise(self, seed: int, hyper: FinetuneConfig) -> Supervision:
+    def supervise(self, seed: int, hyper: FinetuneConfig) -> "TableSupervision":
         """What the encoder learns with a seed. It learns numbers in standard deviations from their
         mean, both of train."""
         assert hyper.batch_size  # filled in before
-        split = self.split_of(seed)
+        split = self.task.split_of(seed)
         train = split["train"]
-        saved_task = replace(self.task_to_save(train), max_length=self.max_length)
-        if self.table.labels.type.is_number:
-            labels = self.table.labels.values[train]
+        saved_task = replace(self.task.task_to_save(train), max_length=self.max_length)
+        if saved_task.label_type.is_number:
+            labels = self.task.table.labels.values[train]
             mean = np.nanmean(labels, 0).tolist()
             saved_task = replace(saved_task, mean=mean, std=deviations(labels))
-        split_table = SplitTable(self, split, saved_task)
         names = saved_task.head_names
-        lengths = [len(example["input_ids"]) for example in self.tokens.examples]
-        return Supervision(
+        return TableSupervision(
             saved_task=saved_task,
             head_settings={
                 "id2label": dict(enumerate(names)),
                 "label2id": {name: i for i, name in enumerate(names)},
                 "problem_type": saved_task.label_type.problem_type,
             },
-            batches=ShuffledBatches(lengths, train, hyper.batch_size, seed, split_table.collate),
-            loss=split_table.loss,
-            score_valid=split_table.score_valid,
-            write_results=split_table.write_results,
+            batches=ShuffledBatches(
+                lengths=[len(example["input_ids"]) for example in self.tokens.examples],
+                rows=train,
+                batch_size=hyper.batch_size,
+                seed=seed,
+                collate=partial(self._collate, saved_task),
+            ),
+            task=self.task,
+            split=split,
+            tokens=self.tokens,
+            tokenizer=self.encoder.tokenizer,
         )
+
+    def _collate(self, saved_task: SavedTask, rows: np.ndarray) -> dict[str, Tensor]:
+        """A batch of rows, with their targets as `labels`."""
+        examples = [self.tokens.examples[row] for row in rows]
+        batch = pad(examples, self.encoder.tokenizer, padding_side(self.tokens))
+        labels = self.task.table.labels.values[rows]
+        if self.tokens.unit_starts is None:
+            return batch | {"labels": make_targets(saved_task, labels)}
+        unit_starts = self.tokens.unit_starts[rows]
+        length = batch["input_ids"].shape[1]
+        return batch | {"labels": make_token_targets(labels, unit_starts, length)}
 
 
 @dataclass(frozen=True)
-class SplitTable:
-    """A table and the parts that its rows have with one seed: how a network learns them."""
+class TableSupervision(Supervision[np.ndarray]):
+    """What a network learns of a table whose rows have the parts that a seed gives them."""
 
-    task: EncoderTableTask
+    task: TableTask
     split: RowSplit
-    saved_task: SavedTask  # what is saved with the network
-
-    def collate(self, rows: np.ndarray) -> dict[str, Tensor]:
-        """A batch of rows, with their targets as `labels`."""
-        tokens = self.task.tokens
-        examples = [tokens.examples[row] for row in rows]
-        batch = pad(examples, self.task.encoder.tokenizer, padding_side(tokens))
-        labels = self.task.table.labels.values[rows]
-        if tokens.unit_starts is None:
-            return batch | {"labels": make_targets(self.saved_task, labels)}
-        unit_starts = tokens.unit_starts[rows]
-        length = batch["input_ids"].shape[1]
-        return batch | {"labels": make_token_targets(labels, unit_starts, length)}
+    tokens: TableTokens
+    tokenizer: PreTrainedTokenizerFast
 
     def loss(self, network: nn.Module, batch: dict[str, Tensor]) -> LossSum:
         """Summed over the labels of a batch."""
@@ -135,41 +149,44 @@ class SplitTable:
         labels = self.task.table.labels.values
         return LabelledPredictions(self.saved_task, labels, predictions).score(valid)
 
-    def write_results(self, network: PreTrainedModel, run_dir: Path) -> SeedResult:
-        """Calibrates a trained network, and writes its predictions."""
+    def predict(self, network: PreTrainedModel) -> np.ndarray:
+        """The outputs for the usable rows that are predicted: [all rows, outputs]."""
         is_predicted = self.task.table.usable & self.task.rows_to_predict(self.split)
-        outputs = self._outputs(network, np.flatnonzero(is_predicted))
+        return self._outputs(network, np.flatnonzero(is_predicted))
+
+    def calibrate_head(self, network: PreTrainedModel, outputs: np.ndarray) -> SavedTask:
+        """The task to save, with what the valid rows tell. A head of numbers is rescaled."""
         valid = self.split["valid"]
         valid_labels = self.task.table.labels.values[valid]
-        calibrated_task = calibrate(self.saved_task, network, outputs[valid], valid_labels)
-        network.config.task = calibrated_task.to_json()
+        saved_task = fit_calibration(self.saved_task, outputs[valid], valid_labels)
+        if saved_task.label_type.is_number:
+            return rescale_head(network, saved_task)
+        return saved_task
+
+    def write_results(self, outputs: np.ndarray, run_dir: Path) -> SeedResult:
         predictions = make_predictions(self.saved_task, outputs)
         return write_results(self.task, self.split, self.saved_task, predictions, run_dir)
 
     def _outputs(self, network: PreTrainedModel, rows: np.ndarray) -> np.ndarray:
         """The outputs for some rows, in the places of all rows (`run_network`)."""
-        tokenizer = self.task.encoder.tokenizer
         output_count = len(self.saved_task.head_names)
-        return run_network(network, tokenizer, self.task.tokens, rows, output_count)
+        return run_network(network, self.tokenizer, self.tokens, rows, output_count)
 
 
-def calibrate(
-    saved_task: SavedTask, network: PreTrainedModel, outputs: np.ndarray, labels: np.ndarray
-) -> SavedTask:
-    """Returns the task to save with a trained network. It has what the valid rows tell, from their
-    outputs [n, outputs] and labels: the errors, and the temperature of logits. Of numbers, the
-    network itself is changed, so that it returns them on the scale of the labels."""
+def fit_calibration(saved_task: SavedTask, outputs: np.ndarray, labels: np.ndarray) -> SavedTask:
+    """The task with what the valid rows tell, from their outputs [n, outputs] and labels: the
+    errors, and the temperature of logits."""
     label_type = saved_task.label_type
     if label_type.is_number or label_type.class_per_row:
         errors = label_type.errors(labels, make_predictions(saved_task, outputs))
         saved_task = replace(saved_task, validation_errors=errors_to_keep(errors))
     if label_type.is_number:
-        return rescale_outputs(network, saved_task)
+        return saved_task
     truths, logits = label_type.as_rows(labels, outputs)
     return replace(saved_task, temperature=fit_temperature(label_type, logits, truths))
 
 
-def rescale_outputs(network: PreTrainedModel, saved_task: SavedTask) -> SavedTask:
+def rescale_head(network: PreTrainedModel, saved_task: SavedTask) -> SavedTask:
     """Changes a network, which returns numbers in standard deviations from the mean, so that it
     returns them on the scale of the labels. Returns the task to save with it, whose mean is 0 and
     whose std is 1.

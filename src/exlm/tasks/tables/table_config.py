@@ -11,7 +11,7 @@ from exlm.tasks.encoders.saved_task import TextSettings
 from exlm.tasks.labels.scores import metric_names
 from exlm.tasks.rows.datasets import GLUE
 from exlm.tasks.rows.reading import decide_molecules
-from exlm.tasks.rows.table import TextTable
+from exlm.tasks.rows.table import LabelledTable
 
 
 @dataclass(frozen=True)
@@ -25,7 +25,7 @@ class TableConfig(TaskConfig):
 
 
 def infer_settings(
-    config: TaskConfig, table: TextTable, text_settings: TextSettings
+    config: TaskConfig, table: LabelledTable, text_settings: TextSettings
 ) -> TableConfig:
     """The config with the settings that were absent, and with the whole names of label columns if
     it names them. InputError if settings do not fit the table."""

@@ -1,7 +1,7 @@
 """What fine-tuned models predict for the rows of a table."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -156,7 +156,6 @@ class TablePredictor:
         """What the models predict for some rows of the table, and how it is scored if the table has
         labels."""
         texts = unlabelled_table(rows, self.path, self.text_column, self.pair_column)
-        texts = replace(texts, unit_pattern=self.saved_task.unit_pattern)
         table, tokens = self.models[0].check_texts(
             texts, self.path, self.molecules, self.options.on_invalid
         )

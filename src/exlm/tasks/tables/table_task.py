@@ -1,7 +1,7 @@
 """A labelled table as a task: its rows, their parts, and what is odd about them."""
 
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -15,7 +15,6 @@ from exlm.data.delimited import TableLayout
 from exlm.data.output_files import describe_counts, output_layout
 from exlm.errors import InputError, note
 from exlm.tasks.encoders.saved_task import SavedTask
-from exlm.tasks.labels.metrics import Metric
 from exlm.tasks.labels.scores import metric_names, score_predictions
 from exlm.tasks.rows.datasets import GLUE, departures
 from exlm.tasks.rows.duplicates import (
@@ -28,20 +27,19 @@ from exlm.tasks.rows.duplicates import (
 from exlm.tasks.rows.hashes import content_hash
 from exlm.tasks.rows.splits import RowSplit, split_by_user, split_rows
 from exlm.tasks.rows.summary import describe_table, remarks_on_labels
-from exlm.tasks.rows.table import TextTable
+from exlm.tasks.rows.table import LabelledTable
 from exlm.tasks.rows.task_files import file_hashes, task_files
 from exlm.tasks.tables.table_config import TableConfig
 from exlm.tasks.tables.training_texts import TrainingTexts
+from exlm.tasks.task import Task
 
 
-@dataclass(eq=False)
-class TableTask:
-    """A labelled table, read once for all seeds: a `Task` (`tasks/task.py`)."""
+@dataclass(eq=False, kw_only=True)
+class TableTask(Task):
+    """A labelled table as a task."""
 
     config: TableConfig
-    table: TextTable  # its rows; duplicates that the user does not want cannot be used
-    metric: str
-    metrics: Mapping[str, Metric]
+    table: LabelledTable  # its rows; duplicates that the user does not want cannot be used
     groups: np.ndarray  # [rows] the first row with the same text (`find_groups`)
     # [rows] bool, the rows that can be used as far as the model is not asked, so that the splits of
     # all models and baselines are the same
@@ -49,10 +47,6 @@ class TableTask:
     merged_labels: dict[str, pd.Series]  # columns for labels that differ from the cells
     # of the fine-tuned model that the training goes on from, if there is one
     earlier_texts: TrainingTexts
-    summary: str
-    reported_rows: pd.DataFrame
-    departures: list[str]
-    identity: dict[str, Any]
     file_sha256: dict[str, str]  # by path
     layout: TableLayout  # of the predictions, which are written as the table is
     splits: dict[int, RowSplit] = field(default_factory=dict)  # those made so far, by seed
@@ -86,7 +80,7 @@ class TableTask:
             molecules=self.config.molecules,
             standardize=self.config.standardize,
             error_scales=error_scales,
-            unit_pattern=table.unit_pattern,
+            unit_pattern=table.labels.unit_pattern,
             mask_column=self.config.mask_column if table.labels.type.of_units else None,
         )
 
@@ -125,7 +119,7 @@ class TableTask:
             if part != "train"
         }
 
-    def announce(self, seed: int) -> None:
+    def check_and_announce(self, seed: int) -> None:
         """Prints the sizes of the parts that a seed has, how many texts or molecules stand in
         several, and a warning of scored rows that the model learns, or has learned in an earlier
         training. InputError if nothing can be learned, or if valid cannot choose what is best."""
@@ -218,7 +212,7 @@ class TableTask:
 
 def make_table_task(
     config: TableConfig,
-    table: TextTable,
+    table: LabelledTable,
     rows_to_split: np.ndarray,
     spelling: Callable[[str], str],
     earlier_run: Path | None = None,
@@ -280,7 +274,7 @@ def deviations(labels: np.ndarray) -> list[float]:
     return np.where(stds > 0, stds, 1.0).tolist()
 
 
-def _identity(config: TableConfig, table: TextTable, metric: str) -> dict[str, Any]:
+def _identity(config: TableConfig, table: LabelledTable, metric: str) -> dict[str, Any]:
     """What other runs must share to have the same data and scores. Settings that were inferred have
     the names of settings, so that a later run that names them is the same."""
     used = {

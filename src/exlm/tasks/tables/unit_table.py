@@ -2,7 +2,6 @@
 entities."""
 
 from collections.abc import Sequence
-from dataclasses import replace
 
 import numpy as np
 import pandas as pd
@@ -20,13 +19,12 @@ from exlm.tasks.config import TaskConfig
 from exlm.tasks.labels.cells import check_no_list_as_text, row_name
 from exlm.tasks.labels.column_labels import MOST_CLASSES, Labels
 from exlm.tasks.rows.labelled_table import join_files
-from exlm.tasks.rows.table import TextTable, unlabelled_table
+from exlm.tasks.rows.table import LabelledTable, add_labels, unlabelled_table
 from exlm.tasks.rows.task_files import read_parts
-from exlm.tasks.rows.texts import first_of_each
 from exlm.tasks.rows.units import NO_LABEL, RESIDUE, WORD, read_unit_labels
 
 
-def read_unit_table(config: TaskConfig, max_length: int) -> TextTable:
+def read_unit_table(config: TaskConfig, max_length: int) -> LabelledTable:
     """The table with the class of every unit. Classes are all labels in the cells. A text has at
     most `max_length` units, since a model reads no more tokens."""
     files = read_parts(config)
@@ -59,12 +57,10 @@ def read_unit_table(config: TaskConfig, max_length: int) -> TextTable:
             f"for each residue or word ({example}); a row has a whole text and all its labels; "
             "where a row is one word, write CoNLL"
         )
-    return replace(
-        table,
-        labels=Labels([label_column], values, "token_classification", classes),
-        problems=first_of_each(table.problems, label_problems),
-        unit_pattern=unit,
+    labels = Labels(
+        [label_column], values, "token_classification", class_names=classes, unit_pattern=unit
     )
+    return add_labels(table, labels, label_problems, inferred={})
 
 
 def _check_classes(classes: list[str], config: TaskConfig) -> None:
