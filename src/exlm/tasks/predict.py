@@ -10,12 +10,13 @@ from exlm.data.columns import listed
 from exlm.data.delimited import TableLayout
 from exlm.data.frames import FileRows
 from exlm.data.output_files import describe_counts, output_layout, output_path, write_by_frames
-from exlm.data.writing import write_frame
+from exlm.data.writing import added_name, write_frame
 from exlm.errors import InputError, note
 from exlm.storage.files import GRID_RESULTS, read_or_empty, write_json
 from exlm.storage.models import weight_hash
 from exlm.tasks.baselines.saved import BaselineModel, SavedBaseline
 from exlm.tasks.encoders.loading import load_saved_task
+from exlm.tasks.encoders.saved_task import SavedTask
 from exlm.tasks.labels.scores import with_intervals
 from exlm.tasks.printing import print_report
 from exlm.tasks.results import is_baseline, seed_directories
@@ -77,7 +78,7 @@ def predict(
     print(f"{describe_counts(predictions.counts)}: {target}")
     if predictions.evaluation:
         report = _report(predictions, resamples=0, seed=0)
-        print_report(report, models[0].saved_task, predictions.evaluation.positives)
+        _print_report(report, models[0].saved_task, predictions)
     if predictions.note:
         print(f"not scored: {predictions.note}")
     return target
@@ -170,11 +171,22 @@ def evaluate(
         raise InputError(f"{input}: nothing can be scored: {predictions.note or problem}")
     report = {"model": model, "input": input, **_report(predictions, resamples, seed)}
     write_json(target, report)
-    why_unusable = "without a prediction (the column problem of exlm predict says why)"
+    problem_column = added_name(predictions.frame, "problem")
+    why_unusable = f"without a prediction (the column {problem_column} of exlm predict says why)"
     print(describe_counts(predictions.counts).replace(UNUSABLE, why_unusable))
-    print_report(report, saved_task, predictions.evaluation.positives)
+    _print_report(report, saved_task, predictions)
     print(f"everything is in {target}")
     return report
+
+
+def _print_report(report: dict[str, Any], saved_task: SavedTask, predictions: Predictions) -> None:
+    assert predictions.evaluation is not None
+    print_report(
+        report,
+        saved_task,
+        positives=predictions.evaluation.positives,
+        seen_column=added_name(predictions.frame, "in_training"),
+    )
 
 
 def _report(predictions: Predictions, resamples: int, seed: int) -> dict[str, Any]:

@@ -7,6 +7,7 @@ import pandas as pd
 
 from exlm.data.frames import read_file
 from exlm.data.open_files import plain_suffix
+from exlm.data.writing import add_columns
 from exlm.errors import InputError
 from exlm.tasks.labels.column_labels import note_unscored
 from exlm.tasks.questions.answers import answer, make_scorer, vote
@@ -18,7 +19,6 @@ from exlm.tasks.tables.predictions import (
     Evaluation,
     Predictions,
     PredictOptions,
-    with_predictions,
 )
 from exlm.tasks.tables.seed_models import EncoderModel, SeedModel
 
@@ -73,4 +73,4 @@ def _frame(answers: pd.DataFrame, path: str, options: PredictOptions) -> pd.Data
         return answers.reset_index()
     columns = {**answers.drop(columns=["id", "question"])}
     frame = read_file(path, options.header, options.sheet).frame
-    return with_predictions(frame, columns, path)
+    return add_columns(frame, columns, path, "exlm predict")

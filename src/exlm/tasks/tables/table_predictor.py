@@ -21,6 +21,7 @@ from exlm.data.frames import (
 )
 from exlm.data.output_files import PIECE_ROWS, check_output
 from exlm.data.spelling import Spelling
+from exlm.data.writing import add_columns
 from exlm.errors import InputError, note
 from exlm.storage.files import RUN_RESULT, read_or_empty
 from exlm.tasks.encoders.saved_task import SavedTask
@@ -39,7 +40,6 @@ from exlm.tasks.tables.predictions import (
     Evaluation,
     Predictions,
     PredictOptions,
-    with_predictions,
 )
 from exlm.tasks.tables.seed_models import EncoderModel, SeedModel
 from exlm.tasks.tables.training_texts import (
@@ -165,7 +165,7 @@ class TablePredictor:
         columns = self._columns(table, by_model, is_seen)
         if self.options.explain:
             columns["explanation"] = self._explain(table, tokens, Path(self.options.explain))
-        frame = with_predictions(table.frame, columns, self.path)
+        frame = add_columns(table.frame, columns, self.path, "exlm predict")
         counts = self._counts(table, columns)
         if not self.has_labels:
             return Predictions(frame, counts)

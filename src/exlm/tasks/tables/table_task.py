@@ -13,6 +13,7 @@ import pandas as pd
 from exlm.data.columns import listed
 from exlm.data.delimited import TableLayout
 from exlm.data.output_files import describe_counts, output_layout
+from exlm.data.writing import with_columns
 from exlm.errors import InputError, note
 from exlm.tasks.encoders.saved_task import SavedTask
 from exlm.tasks.labels.scores import metric_names, score_predictions
@@ -140,7 +141,8 @@ class TableTask:
             remarks.append(f"{unused} usable rows are in no part{or_cut}")
         print("; ".join(filter(None, remarks)))
         for warning in self._warnings(split):
-            marked = "the column in_training of seed-N/predictions.csv marks them"
+            seen = with_columns(self.table.frame[:0], {"in_training": []}).columns[-1]
+            marked = f"the column {seen} of seed-N/predictions.csv marks them"
             print(f"warning: {warning} ({marked})", file=sys.stderr)
 
     def _warnings(self, split: RowSplit) -> list[str]:
