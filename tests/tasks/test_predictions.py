@@ -316,14 +316,19 @@ def test_every_chunk_is_read_as_the_first_rows_of_its_file(tuned, tmp_path, monk
     assert len(readings) == 2  # once for distances, and once for the column, of two chunks
 
 
-def test_a_label_called_class_keeps_its_probability(molecules, tuned):
+def test_a_label_called_class_keeps_its_probability(molecules, tuned, capsys):
     frame = pd.read_csv(molecules / "table.csv").rename(columns={"nitrogen": "class"})
     frame[["smiles", "class"]].to_csv(molecules / "class.csv", index=False)
     task = TaskConfig(str(molecules / "class.csv"), label_columns=["class"], split="random")
     finetune(str(molecules / "class"), str(molecules / "model"), task, FAST, [0])
+    note = "which class is the most probable is in the column 'most probable class'"
+    assert capsys.readouterr().err.count(note) == 1
     found = predicted(
         str(molecules / "class"), str(molecules / "class.csv"), str(molecules / "p.csv")
     )
+    assert capsys.readouterr().err.count(note) == 1
+    predict(str(tuned("binary")), str(molecules / "class.csv"), str(molecules / "p.csv"))
+    assert note not in capsys.readouterr().err
     assert found["predicted class"].between(0.001, 0.999).all()
     assert set(found["most probable class"]) <= {0, 1}
 

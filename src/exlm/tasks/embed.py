@@ -114,8 +114,8 @@ def _write(
     layout: TableLayout,
     may_cut: bool,
 ) -> None:
-    """Writes a piece of the result for `input`, with a column `cut` where texts may be cut. A .csv file has its
-    header line in the first piece alone, a .npy file nowhere."""
+    """Writes a piece of the result for `input`, with a column `cut` where texts may be cut. A .csv
+    file has its header line in the first piece alone, a .npy file nowhere."""
     if path.suffix == ".npy":
         vectors.tofile(path)
         return

@@ -32,6 +32,7 @@ from exlm.tasks.tables.explain import explain, write_page
 from exlm.tasks.tables.labelled_predictions import LabelledPredictions, read_true_labels
 from exlm.tasks.tables.prediction_columns import (
     bound_columns,
+    note_class_called_class,
     prediction_columns,
     prediction_titles,
 )
@@ -74,6 +75,7 @@ def make_table_predictor(
     label_columns = find_label_columns(columns, path, options, saved_task.label_columns)
     margins = _margins_by_model(models, options.interval)
     first_table = _find_texts(first_rows, path, options, saved_task)
+    note_class_called_class(saved_task.prediction_names, saved_task.label_type)
     return TablePredictor(
         path=path,
         options=options,

@@ -30,6 +30,7 @@ from exlm.tasks.rows.splits import RowSplit, split_by_user, split_rows
 from exlm.tasks.rows.summary import describe_table, remarks_on_labels
 from exlm.tasks.rows.table import TextTable
 from exlm.tasks.rows.task_files import file_hashes, task_files
+from exlm.tasks.tables.prediction_columns import note_class_called_class
 from exlm.tasks.tables.table_config import TableConfig
 from exlm.tasks.tables.training_texts import TrainingTexts
 
@@ -241,6 +242,7 @@ def make_table_task(
         )
     for remark in remarks_on_labels(merged):
         note(remark)
+    note_class_called_class(merged.labels.class_names or merged.labels.columns, merged.labels.type)
     metrics = metric_names(merged.labels.type, merged.labels.class_names)
     default_metric = GLUE[config.dataset].metric if config.dataset in GLUE else metrics[0]
     metric = config.metric or default_metric
