@@ -358,6 +358,42 @@ def test_spellings_of_a_protein_are_one_text(biologist, tmp_path):
     assert problems.tolist() == ["", "there is nothing in it that the model reads"]
 
 
+def test_a_star_at_the_end_is_no_residue(biologist, tmp_path):
+    """Whether labels have a place for it or not; nor is it one for a model that was told so."""
+    frame = proteins(20).assign(label=lambda table: table["label"].str.replace("C", "-"))
+    expected = frame["label"].tolist()
+    frame["sequence"] += "*"
+    frame["label"] += ["*", "", "L", "H"] * 5
+    frame["mask"] += ["1", "0", "", "1"] * 5
+    frame.to_csv(tmp_path / "a.csv", index=False)
+    config = TaskConfig(
+        str(tmp_path / "a.csv"),
+        task_type="token_classification",
+        mask_column="mask",
+        split="column:split",
+    )
+    run = tmp_path / "run"
+    finetune(str(tmp_path / "run"), str(biologist), config, FinetuneConfig(epochs=1), seeds=[0])
+    assert len(pd.read_csv(run / "invalid_rows.csv")) == 0
+    saved = json.loads((run / "seed-0/config.json").read_text())
+    assert [*saved["id2label"].values()] == ["-", "H"]
+    saved["task"]["unit"] = RESIDUE
+    for _ in range(2):
+        found = predicted(str(run / "seed-0"), str(tmp_path / "a.csv"), str(tmp_path / "p.csv"))
+        assert found["predicted label"].str.len().tolist() == list(map(len, expected))
+        report = evaluate(str(run / "seed-0"), str(tmp_path / "a.csv"), str(tmp_path / "e.json"), 0)
+        assert report["labelled"] == 20
+        (run / "seed-0/manifest.json").unlink(missing_ok=True)
+        (run / "seed-0/config.json").write_text(json.dumps(saved))
+
+
+def test_a_star_is_a_unit_where_no_tokenizer_cuts_it():
+    frame = pd.DataFrame({"sequence": ["CC*"], "label": ["ABC"]})
+    table = make_table(FileRows(frame), "a.csv", "sequence", [])
+    labels, problems = read_unit_labels(table, "label", None, RESIDUE, ["A", "B", "C"], 9)
+    assert labels.tolist() == [[0, 1, 2]] and problems == [""]
+
+
 def test_a_split_has_the_shares_of_the_rows_that_are_left_without_duplicates(biologist, tmp_path):
     sequences = ["MKVLA"] * 10 + ["MKV" + "A" * length for length in range(2, 20)]
     frame = pd.DataFrame({"sequence": sequences, "y": range(28)})

@@ -15,14 +15,13 @@ from exlm.errors import InputError, note
 from exlm.storage.files import GRID_RESULTS, read_or_empty, write_json
 from exlm.storage.models import weight_hash
 from exlm.tasks.baselines.saved import BaselineModel, SavedBaseline
-from exlm.tasks.encoders.loading import load_saved_task
 from exlm.tasks.encoders.saved_task import SavedTask
 from exlm.tasks.labels.scores import with_intervals
 from exlm.tasks.printing import print_report
 from exlm.tasks.results import is_baseline, seed_directories
 from exlm.tasks.rows.table import UNUSABLE
 from exlm.tasks.tables.predictions import Predictions, PredictOptions
-from exlm.tasks.tables.seed_models import EncoderModel, SeedModel
+from exlm.tasks.tables.seed_models import SeedModel, open_encoder
 from exlm.tasks.tables.table_predictor import TablePredictor, make_table_predictor
 from exlm.tasks.task import TABLE_KIND, find_task_kind
 
@@ -228,4 +227,4 @@ def _open_model(run_dir: Path, device: str) -> SeedModel:
     if is_baseline(run_dir):
         baseline = SavedBaseline.read(run_dir)
         return BaselineModel(run_dir, baseline.task, baseline)
-    return EncoderModel(run_dir, load_saved_task(str(run_dir)), device)
+    return open_encoder(run_dir, device)
