@@ -108,6 +108,23 @@ def test_columns_that_were_there_stay_and_the_true_names_are_told(tmp_path, caps
     ) in err
 
 
+@pytest.mark.parametrize(
+    "labels, reason",
+    [
+        (["dead", "alive", "dead", "dead"], "the column effect has no numbers"),
+        ([1.5, 1.5, 1.5, 2], "with effect (3 of 4 rows): it needs rows that differ"),
+        (["", "dead", "", 2], "with effect (0 of 4 rows): it needs rows that differ"),
+    ],
+)
+def test_why_there_is_no_correlation_is_told(tmp_path, capsys, labels, reason):
+    model = save(tmp_path / "model", "mlm")
+    columns = {"sequence": [WILD] * 4, "mutations": ["V3A", "R9K", "T10A", "K3A"]}
+    path = table(tmp_path / "a.csv", effect=labels, **columns)
+    score(model, path, str(tmp_path / "b.csv"), label_column="effect")
+    out = capsys.readouterr().out
+    assert reason in out and "no correlation" in out and "nan" not in out
+
+
 def test_a_stop_inside_a_protein_is_never_cut_off(tmp_path):
     model = save(tmp_path / "model", "exlm")
     cells = {"sequence": ["MQY*KLI", "MQY*KLI", "MQYKLI*"], "mutations": ["K5A", "L6A", "K4A"]}

@@ -152,12 +152,18 @@ def read_wild_type(wild_type: str) -> str:
 def _print_correlations(cells: pd.Series, scores: np.ndarray, titles: Sequence[str]) -> None:
     labels = read_numbers(cells).to_numpy(float)
     usable = np.isfinite(labels) & np.isfinite(scores).all(1)
-    single = spearmanr(scores[usable, 0], labels[usable]).statistic
-    joint = spearmanr(scores[usable, 1], labels[usable]).statistic
-    print(
-        f"Spearman correlation with {cells.name} ({usable.sum()} of {len(cells)} rows): "
-        f"{titles[0]} {single:.4f}, {titles[1]} {joint:.4f}"
-    )
+    columns = [labels[usable], *scores[usable].T]
+    of_rows = f"{cells.name} ({usable.sum()} of {len(cells)} rows)"
+    if not np.isfinite(labels).any():
+        print(f"no correlation: the column {cells.name} has no numbers; name one with label_column")
+    elif min(len(np.unique(column)) for column in columns) < 2:
+        print(f"no correlation with {of_rows}: it needs rows that differ in it and in their scores")
+    else:
+        single, joint = (spearmanr(column, columns[0]).statistic for column in columns[1:])
+        print(
+            f"Spearman correlation with {of_rows}: "
+            f"{titles[0]} {single:.4f}, {titles[1]} {joint:.4f}"
+        )
 
 
 def score_mutants(
