@@ -82,6 +82,30 @@ def test_a_mask_says_what_counts():
     assert problems[:2] == ["", ""] and "'.', which is neither 0 nor 1" in problems[2]
 
 
+def test_a_mask_that_lost_its_zeros_is_told_to_be_text(tmp_path):
+    """Some are short because they were so written, with zeros in front or in a list."""
+    masks = [11, "011", 0, [1, 1], "01"]
+    frame = pd.DataFrame({"sequence": ["MKV"] * 5, "label": ["HCH"] * 5, "mask": masks})
+    table = make_table(FileRows(frame), "a.csv", "sequence", [])
+    _, problems = read_unit_labels(table, "label", "mask", RESIDUE, ["C", "H"], 9)
+    advice = ", which was stored as a number, without zeros in front: make it a text"
+    of_mask = "3 residues or words, but 3 labels and a mask of "
+    assert problems == [
+        f"{of_mask}2{advice}",
+        "",
+        f"{of_mask}1{advice}",
+        f"{of_mask}2",
+        f"{of_mask}2",
+    ]
+    frame = proteins(20).assign(mask=lambda table: table["mask"].map(int))
+    frame.to_excel(tmp_path / "a.xlsx", index=False)
+    config = TaskConfig(
+        str(tmp_path / "a.xlsx"), task_type="token_classification", mask_column="mask"
+    )
+    with pytest.raises(InputError, match="20 of 20 rows .*stored as a number, .*make it a text"):
+        read_unit_table(config, 512)
+
+
 def test_units_that_were_cut_have_a_mark_that_is_no_label():
     predictions = np.array([[[0.2, 0.8], [0.9, 0.1], [np.nan, np.nan]]])
     assert spell_labels(predictions, ["MKV"], ["C", "H"], RESIDUE) == ["HC-"]

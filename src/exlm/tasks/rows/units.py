@@ -1,5 +1,6 @@
 """The units of texts, residues or words: their labels in a table, and predictions as strings."""
 
+import re
 from collections.abc import Sequence
 from functools import partial
 from typing import Any
@@ -16,6 +17,7 @@ from exlm.tasks.rows.table import TextTable
 RESIDUE = r"\S"
 PROTEIN_RESIDUE = r"(?!\*\Z)\S"  # all but a `*` at the end, which a tokenizer of proteins cuts
 WORD = r"\S+"
+NUMBER = re.compile(r"(0|[1-9]\d*)(\.\d+)?(e\+?\d+)?", re.IGNORECASE)  # as a program writes it
 NO_LABEL = str(IGNORED)  # in place of the label of a unit that does not count
 NOT_READ = "-?"  # marks for a unit that was cut off; the first that is no class is taken
 
@@ -62,6 +64,8 @@ def read_unit_labels(
         problem = ""
         if not len(units) == len(labels) == len(mask):
             of_mask = f" and a mask of {len(mask)}" if mask_column else ""
+            if len(mask) < len(labels) and _is_number(table.frame[mask_column].iloc[row]):
+                of_mask += ", which was stored as a number, without zeros in front: make it a text"
             problem = f"{len(units)} residues or words, but {len(labels)} labels{of_mask}"
         elif "" in labels:
             problem = f"label {labels.index('') + 1} of {len(labels)} is missing"
@@ -75,6 +79,10 @@ def read_unit_labels(
                 if mask[number] == "1":
                     indices[row, number] = index_of.get(labels[number], np.nan)
     return indices, problems
+
+
+def _is_number(cell: Any) -> bool:
+    return NUMBER.fullmatch(str(cell)) is not None
 
 
 def spell_labels(
