@@ -223,9 +223,13 @@ def print_report(
         tables[title] = report["confusion"]
     for title, lines in tables.items():
         if lines:
-            print(f"{title}:")
-            table = pd.DataFrame.from_dict(lines, orient="index")
-            print(table.to_string(max_rows=20, float_format=in_digits))
+            _print_table(title, lines)
+
+
+def _print_table(title: str, lines: dict[str, Any]) -> None:
+    print(f"{title}:")
+    table = pd.DataFrame.from_dict(lines, orient="index")
+    print(table.to_string(max_rows=20, float_format=in_digits))
 
 
 def in_digits(value: float) -> str:
