@@ -461,6 +461,22 @@ def test_texts_on_the_command_line(capsys, model):
     assert "\n  paths with one token in each mask have " in text
 
 
+def test_a_table_tells_where_better_fillings_may_be_missing(model, tmp_path, capsys):
+    lines = ["[MASK]" * 8, "C[MASK]", "CC"]
+    command = ["fill", str(model), *lines, "--output", str(tmp_path / "a.csv")]
+    note = "kept {} at a time (--beam), so more probable fillings may be missing in {} of 3 lines"
+    for n_best, beam in ((50, 1), (50, 64), (2, 1)):
+        main([*command, "--n_best", str(n_best), "--beam", str(beam)])
+        rows = read_frame(tmp_path / "a.csv").drop_duplicates("line")
+        exact = rows["exact"].tolist()
+        assert "False" in exact and exact[-1] == ""
+        error = capsys.readouterr().err
+        assert note.format(beam, exact.count("False")) in error
+        assert (f"raise --beam to {n_best} (--n_best) or" in error) == (n_best > beam)
+    main([*command[:2], "C[MASK]", *command[-2:], "--n_best", "2"])
+    assert "--beam" not in capsys.readouterr().err
+
+
 def test_special_tokens_are_not_proposed(capsys, model, tmp_path):
     _, tokenizer = load_for_filling(str(model))
     target = tmp_path / "fills.jsonl"

@@ -87,6 +87,44 @@ def test_scores_are_those_of_all_paths(tmp_path, objective, expanded):
     assert abs(scored.loc[0, "score"] - scored.loc[0, "joint_score"]) < 1e-5  # a single position
 
 
+def test_columns_that_were_there_stay_and_the_true_names_are_told(tmp_path, capsys):
+    model = save(tmp_path / "model", "mlm")
+    path = table(
+        tmp_path / "a.csv",
+        sequence=[WILD] * 4,
+        mutant=["V3A", "R9K", "K3A", "T10A"],
+        score=[0.5, 0.2, 0.1, 0.3],
+        problem="ok",
+    )
+    scored = score(model, path, str(tmp_path / "b.csv"), label_column="score")
+    assert list(scored.columns[4:]) == ["exlm score", "joint_score", "exlm problem"]
+    assert list(scored["score"]) == ["0.5", "0.2", "0.1", "0.3"]
+    out, err = capsys.readouterr()
+    assert "3 rows scored, 1 marked in the column exlm problem: " in out
+    assert "Spearman correlation with score (3 of 4 rows): exlm score " in out
+    assert (
+        f"{path} already has columns called score, problem, which stay as they are; what "
+        "exlm score adds is called exlm score, exlm problem"
+    ) in err
+
+
+@pytest.mark.parametrize(
+    "labels, reason",
+    [
+        (["dead", "alive", "dead", "dead"], "the column effect has no numbers"),
+        ([1.5, 1.5, 1.5, 2], "with effect (3 of 4 rows): it needs rows that differ"),
+        (["", "dead", "", 2], "with effect (0 of 4 rows): it needs rows that differ"),
+    ],
+)
+def test_why_there_is_no_correlation_is_told(tmp_path, capsys, labels, reason):
+    model = save(tmp_path / "model", "mlm")
+    columns = {"sequence": [WILD] * 4, "mutations": ["V3A", "R9K", "T10A", "K3A"]}
+    path = table(tmp_path / "a.csv", effect=labels, **columns)
+    score(model, path, str(tmp_path / "b.csv"), label_column="effect")
+    out = capsys.readouterr().out
+    assert reason in out and "no correlation" in out and "nan" not in out
+
+
 def test_a_stop_inside_a_protein_is_never_cut_off(tmp_path):
     model = save(tmp_path / "model", "exlm")
     cells = {"sequence": ["MQY*KLI", "MQY*KLI", "MQYKLI*"], "mutations": ["K5A", "L6A", "K4A"]}

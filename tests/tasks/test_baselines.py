@@ -191,6 +191,9 @@ def test_spellings_of_a_protein_are_in_one_part(tmp_path):
     baseline("tfidf-lr", str(path), str(tmp_path / "out"), task, [0])
     frame = pd.read_csv(tmp_path / "out/seed-0/predictions.csv")
     assert (frame.groupby("id")["split"].nunique() == 1).all() and frame["split"].nunique() == 3
+    # and are read alike
+    assert (frame.groupby("id")["predicted y"].nunique() == 1).all()
+    assert frame["predicted y"].nunique() > 20
 
 
 def test_what_is_no_protein_is_left_out_as_by_a_model_of_proteins(tmp_path):

@@ -316,14 +316,19 @@ def test_every_chunk_is_read_as_the_first_rows_of_its_file(tuned, tmp_path, monk
     assert len(readings) == 2  # once for distances, and once for the column, of two chunks
 
 
-def test_a_label_called_class_keeps_its_probability(molecules, tuned):
+def test_a_label_called_class_keeps_its_probability(molecules, tuned, capsys):
     frame = pd.read_csv(molecules / "table.csv").rename(columns={"nitrogen": "class"})
     frame[["smiles", "class"]].to_csv(molecules / "class.csv", index=False)
     task = TaskConfig(str(molecules / "class.csv"), label_columns=["class"], split="random")
     finetune(str(molecules / "class"), str(molecules / "model"), task, FAST, [0])
+    note = "which class is the most probable is in the column 'most probable class'"
+    assert capsys.readouterr().err.count(note) == 1
     found = predicted(
         str(molecules / "class"), str(molecules / "class.csv"), str(molecules / "p.csv")
     )
+    assert capsys.readouterr().err.count(note) == 1
+    predict(str(tuned("binary")), str(molecules / "class.csv"), str(molecules / "p.csv"))
+    assert note not in capsys.readouterr().err
     assert found["predicted class"].between(0.001, 0.999).all()
     assert set(found["most probable class"]) <= {0, 1}
 
@@ -453,6 +458,27 @@ def test_columns_that_were_there_stay_and_the_names_of_the_new_ones_are_told(
     table.to_csv(tmp_path / "b.csv", index=False)
     predict(model, str(tmp_path / "b.csv"), str(tmp_path / "p.csv"))
     assert "already has" not in capsys.readouterr().err
+    embed(str(molecules / "model"), str(tmp_path / "a.csv"), str(tmp_path / "e.parquet"))
+    note = "called problem, which stay as they are; what exlm embed adds is called exlm problem"
+    assert capsys.readouterr().err.count(note) == 1
+
+
+def test_the_last_sentences_have_the_true_names_of_columns(tuned, molecules, tmp_path, capsys):
+    table = pd.read_csv(molecules / "table.csv")
+    table.loc[0, "smiles"] = "C1CC"
+    table.assign(problem="mine", in_training="yes", split="a").to_csv(tmp_path / "t.csv")
+    evaluate(str(tuned("binary")), str(tmp_path / "t.csv"), str(tmp_path / "e.json"), resamples=0)
+    out, err = capsys.readouterr()
+    assert "(the column exlm problem of exlm predict says why)" in out
+    assert "column exlm in_training of exlm predict marks them" in err
+    task = TaskConfig(
+        str(tmp_path / "t.csv"), label_columns=["nitrogen"], split="random", duplicates="keep"
+    )
+    finetune(str(tmp_path / "run"), str(molecules / "model"), task, FAST, [0, 1])
+    told = capsys.readouterr().err
+    assert told.count("what the training adds is called exlm split, exlm in_training, exlm pr") == 1
+    columns = pd.read_csv(tmp_path / "run/seed-1/predictions.csv").columns
+    assert {"exlm split", "exlm in_training", "exlm problem"} < {*columns}
 
 
 def test_columns_without_a_name_stay_without_one(tuned, molecules, tmp_path, monkeypatch):

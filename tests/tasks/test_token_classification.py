@@ -82,6 +82,30 @@ def test_a_mask_says_what_counts():
     assert problems[:2] == ["", ""] and "'.', which is neither 0 nor 1" in problems[2]
 
 
+def test_a_mask_that_lost_its_zeros_is_told_to_be_text(tmp_path):
+    """Some are short because they were so written, with zeros in front or in a list."""
+    masks = [11, "011", 0, [1, 1], "01"]
+    frame = pd.DataFrame({"sequence": ["MKV"] * 5, "label": ["HCH"] * 5, "mask": masks})
+    table = make_table(FileRows(frame), "a.csv", "sequence", [])
+    _, problems = read_unit_labels(table, "label", "mask", RESIDUE, ["C", "H"], 9)
+    advice = ", which was stored as a number, without zeros in front: make it a text"
+    of_mask = "3 residues or words, but 3 labels and a mask of "
+    assert problems == [
+        f"{of_mask}2{advice}",
+        "",
+        f"{of_mask}1{advice}",
+        f"{of_mask}2",
+        f"{of_mask}2",
+    ]
+    frame = proteins(20).assign(mask=lambda table: table["mask"].map(int))
+    frame.to_excel(tmp_path / "a.xlsx", index=False)
+    config = TaskConfig(
+        str(tmp_path / "a.xlsx"), task_type="token_classification", mask_column="mask"
+    )
+    with pytest.raises(InputError, match="20 of 20 rows .*stored as a number, .*make it a text"):
+        read_unit_table(config, 512)
+
+
 def test_units_that_were_cut_have_a_mark_that_is_no_label():
     predictions = np.array([[[0.2, 0.8], [0.9, 0.1], [np.nan, np.nan]]])
     assert spell_labels(predictions, ["MKV"], ["C", "H"], RESIDUE) == ["HC-"]
@@ -357,6 +381,42 @@ def test_spellings_of_a_protein_are_one_text(biologist, tmp_path):
     embed(str(biologist), str(tmp_path / "stop.csv"), str(tmp_path / "stop.parquet"))
     problems = pd.read_parquet(tmp_path / "stop.parquet")["problem"]
     assert problems.tolist() == ["", "there is nothing in it that the model reads"]
+
+
+def test_a_star_at_the_end_is_no_residue(biologist, tmp_path):
+    """Whether labels have a place for it or not; nor is it one for a model that was told so."""
+    frame = proteins(20).assign(label=lambda table: table["label"].str.replace("C", "-"))
+    expected = frame["label"].tolist()
+    frame["sequence"] += "*"
+    frame["label"] += ["*", "", "L", "H"] * 5
+    frame["mask"] += ["1", "0", "", "1"] * 5
+    frame.to_csv(tmp_path / "a.csv", index=False)
+    config = TaskConfig(
+        str(tmp_path / "a.csv"),
+        task_type="token_classification",
+        mask_column="mask",
+        split="column:split",
+    )
+    run = tmp_path / "run"
+    finetune(str(tmp_path / "run"), str(biologist), config, FinetuneConfig(epochs=1), seeds=[0])
+    assert len(pd.read_csv(run / "invalid_rows.csv")) == 0
+    saved = json.loads((run / "seed-0/config.json").read_text())
+    assert [*saved["id2label"].values()] == ["-", "H"]
+    saved["task"]["unit"] = RESIDUE
+    for _ in range(2):
+        found = predicted(str(run / "seed-0"), str(tmp_path / "a.csv"), str(tmp_path / "p.csv"))
+        assert found["predicted label"].str.len().tolist() == list(map(len, expected))
+        report = evaluate(str(run / "seed-0"), str(tmp_path / "a.csv"), str(tmp_path / "e.json"), 0)
+        assert report["labelled"] == 20
+        (run / "seed-0/manifest.json").unlink(missing_ok=True)
+        (run / "seed-0/config.json").write_text(json.dumps(saved))
+
+
+def test_a_star_is_a_unit_where_no_tokenizer_cuts_it():
+    frame = pd.DataFrame({"sequence": ["CC*"], "label": ["ABC"]})
+    table = make_table(FileRows(frame), "a.csv", "sequence", [])
+    labels, problems = read_unit_labels(table, "label", None, RESIDUE, ["A", "B", "C"], 9)
+    assert labels.tolist() == [[0, 1, 2]] and problems == [""]
 
 
 def test_a_split_has_the_shares_of_the_rows_that_are_left_without_duplicates(biologist, tmp_path):

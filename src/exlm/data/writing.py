@@ -1,6 +1,7 @@
 """Writes data frames as files, and gives cells the types that a format can hold."""
 
 import csv
+import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -12,7 +13,9 @@ import pyarrow.parquet as pq
 from pandas.api.types import is_numeric_dtype
 
 from exlm.data.cell_texts import as_json, text_to_write
+from exlm.data.columns import listed
 from exlm.data.delimited import AS_PROGRAMS_WRITE, TableLayout
+from exlm.data.open_files import note_once
 from exlm.errors import InputError, first_line
 from exlm.storage.files import check_suffix, replacing, sync
 
@@ -172,3 +175,27 @@ def with_columns(frame: pd.DataFrame, columns: dict[str, Any]) -> pd.DataFrame:
             name = f"exlm {name}"
         new[name] = values
     return pd.concat([frame, pd.DataFrame(new, frame.index)], axis=1)
+
+
+def add_columns(
+    frame: pd.DataFrame, columns: dict[str, Any], path: str, command: str
+) -> pd.DataFrame:
+    """Rows of the file `path` with what a command adds. If the file has columns of these names,
+    perhaps of another model, they stay, and a note says once what the new ones are called."""
+    result = with_columns(frame, columns)
+    new_names = result.columns[len(frame.columns) :]
+    renamed = {old: new for old, new in zip(columns, new_names, strict=True) if old != new}
+    if renamed:
+        note_once(
+            f"{path} already has columns called {listed(renamed)}, which stay as they are; what "
+            f"{command} adds is called {listed(renamed.values())}"
+        )
+    return result
+
+
+def added_name(frame: pd.DataFrame, name: str) -> str:
+    """What `with_columns` called the column `name` of the frame that it returned; `name` if it did
+    not add one."""
+    pattern = re.compile(f"(exlm )*{re.escape(name)}")
+    titles = map(str, reversed(frame.columns))
+    return next((title for title in titles if pattern.fullmatch(title)), name)

@@ -59,13 +59,13 @@ def fill(
             took), left_out (how many of the fillings have special tokens or, with valid_only, are
             not valid), warning, problem, and the name of the row if the file has names or
             identifiers. .csv, .parquet and .xlsx have a row for each filling, with the whole text
-            in `filled` and the number of its new tokens. Of molecules they also have valid (whether
-            RDKit reads it, it has no radicals, and it is what was to stay with something new at
-            every site and nowhere else), smiles (canonical), unique (no earlier filling of this
-            text is the same molecule), new (see known), qed, sa_score (1 is easy to make, 10 hard)
-            and similarity to the molecule of keep or replace (Tanimoto, Morgan 2). .sdf has the
-            fillings that are unique molecules; .html and .png draw these, at most 300, and colour
-            what was filled in.
+            in `filled`, the number of its new tokens, and exact. Of molecules they also have valid
+            (whether RDKit reads it, it has no radicals, and it is what was to stay with something
+            new at every site and nowhere else), smiles (canonical), unique (no earlier filling of
+            this text is the same molecule), new (see known), qed, sa_score (1 is easy to make, 10
+            hard) and similarity to the molecule of keep or replace (Tanimoto, Morgan 2). .sdf has
+            the fillings that are unique molecules; .html and .png draw these, at most 300, and
+            colour what was filled in.
         device: auto, cpu, cuda or one of several (cuda:1).
         options: the options of `FillCommandOptions`."""
     command = FillCommandOptions(**options)
@@ -103,6 +103,7 @@ def fill(
         with replacing(Path(output)) as unfinished:
             WRITERS[Path(output).suffix](filled_texts, unfinished, bool(command.molecules))
         print(f"{summary}: {output}")
+        _note_narrow_search(filled_texts, command)
     else:
         for filled in filled_texts:
             print(render(TABLE, **vars(filled)))
@@ -217,6 +218,18 @@ def _select(
             different.setdefault(smiles or filling.text, filling)
         usable = list(different.values())[: options.top]
     return replace(filled, fillings=usable, left_out=left_out, warning=warning)
+
+
+def _note_narrow_search(filled_texts: list[FilledText], options: FillCommandOptions) -> None:
+    """Says of how many texts the search may have missed a better filling."""
+    count = sum(filled.exact is False for filled in filled_texts)
+    if count:
+        enough = f" to {options.n_best} (--n_best) or more" if options.n_best > options.beam else ""
+        note(
+            f"the search kept {options.beam} at a time (--beam), so more probable fillings may be "
+            f"missing in {count} of {len(filled_texts)} lines, where exact is false; raise --beam"
+            f"{enough}"
+        )
 
 
 def _summary(filled_texts: list[FilledText]) -> str:

@@ -20,7 +20,7 @@ from exlm.data.frames import read_file
 from exlm.data.open_files import is_standard_input
 from exlm.data.output_files import output_layout, output_path
 from exlm.data.tokenization import alphabet_name
-from exlm.data.writing import check_cells, with_columns, write_frame
+from exlm.data.writing import add_columns, added_name, check_cells, write_frame
 from exlm.errors import InputError
 from exlm.filling import graph_search
 from exlm.filling.graph_search import Graph
@@ -101,15 +101,17 @@ def score(
     devices.place_model(network, device)
     scores, problems = score_mutants(network, tokenizer, mutants)
     columns = {"score": scores[:, 0], "joint_score": scores[:, 1], "problem": problems}
-    result = with_columns(frame, columns)
+    result = add_columns(frame, columns, input, "exlm score")
     label_columns = [label_column] if label_column else []
     layout = output_layout(input, header, target, label_columns, sheet)
     write_frame(result, target, layout=layout)
     failed = sum(map(bool, problems))
-    print(f"{len(frame) - failed} rows scored, {failed} marked in the column problem: {target}")
+    marked = f"{failed} marked in the column {added_name(result, 'problem')}"
+    print(f"{len(frame) - failed} rows scored, {marked}: {target}")
     if label_column:
         may_be_thousands = find_possible_thousands(frame[[label_column]], frame, table.separators)
-        _print_correlations(frame[label_column].mask(may_be_thousands[label_column]), scores)
+        labels = frame[label_column].mask(may_be_thousands[label_column])
+        _print_correlations(labels, scores, [added_name(result, name) for name in columns])
     return result
 
 
@@ -148,15 +150,21 @@ def read_wild_type(wild_type: str) -> str:
     return str(frame[choose_column(frame, None, wild_type)].iloc[0])
 
 
-def _print_correlations(cells: pd.Series, scores: np.ndarray) -> None:
+def _print_correlations(cells: pd.Series, scores: np.ndarray, titles: Sequence[str]) -> None:
     labels = read_numbers(cells).to_numpy(float)
     usable = np.isfinite(labels) & np.isfinite(scores).all(1)
-    single = spearmanr(scores[usable, 0], labels[usable]).statistic
-    joint = spearmanr(scores[usable, 1], labels[usable]).statistic
-    print(
-        f"Spearman correlation with {cells.name} ({usable.sum()} of {len(cells)} rows): "
-        f"score {single:.4f}, joint_score {joint:.4f}"
-    )
+    columns = [labels[usable], *scores[usable].T]
+    of_rows = f"{cells.name} ({usable.sum()} of {len(cells)} rows)"
+    if not np.isfinite(labels).any():
+        print(f"no correlation: the column {cells.name} has no numbers; name one with label_column")
+    elif min(len(np.unique(column)) for column in columns) < 2:
+        print(f"no correlation with {of_rows}: it needs rows that differ in it and in their scores")
+    else:
+        single, joint = (spearmanr(column, columns[0]).statistic for column in columns[1:])
+        print(
+            f"Spearman correlation with {of_rows}: "
+            f"{titles[0]} {single:.4f}, {titles[1]} {joint:.4f}"
+        )
 
 
 def score_mutants(

@@ -21,10 +21,10 @@ PAGE = Path(__file__).with_name("fillings.html")
 
 # the columns of a table, and the columns that a text without fillings has, too
 COLUMNS = ["line", "name", "text", "filling", "filled", "probability", "log_probability"]
-COLUMNS += ["token_count", "length_probability", "passes"]
+COLUMNS += ["token_count", "length_probability", "passes", "exact"]
 OF_MOLECULES = [field.name for field in fields(Molecule)]
 LAST_COLUMNS = ["warning", "problem"]
-OF_TEXT = ["line", "name", "text", "passes", *LAST_COLUMNS]
+OF_TEXT = ["line", "name", "text", "passes", "exact", *LAST_COLUMNS]
 
 
 def _jsonl(filled_texts: list[FilledText], path: Path, molecules: bool) -> None:

@@ -75,7 +75,7 @@ def embed(
         table, tokens = reader.read(table, input)
         progress = f"embed, from row {rows.frame.index[0] + 1}"
         vectors = embeddings(network, tokenizer, table, tokens, pooling, progress)
-        _write(path, table, vectors, layout, may_cut=not reader.molecules)
+        _write(path, input, table, vectors, layout, may_cut=not reader.molecules)
         return table.counts("embedded", reader.standardize)
 
     identity = {
@@ -107,10 +107,15 @@ def _note_pairs(
 
 
 def _write(
-    path: Path, table: TextTable, vectors: np.ndarray, layout: TableLayout, may_cut: bool
+    path: Path,
+    input: str,
+    table: TextTable,
+    vectors: np.ndarray,
+    layout: TableLayout,
+    may_cut: bool,
 ) -> None:
-    """Writes a piece of the result, with a column `cut` where texts may be cut. A .csv file has its
-    header line in the first piece alone, a .npy file nowhere."""
+    """Writes a piece of the result for `input`, with a column `cut` where texts may be cut. A .csv
+    file has its header line in the first piece alone, a .npy file nowhere."""
     if path.suffix == ".npy":
         vectors.tofile(path)
         return
@@ -122,11 +127,12 @@ def _write(
     columns["problem"] = table.problems
     if path.suffix == ".csv":
         columns |= {f"embedding {i}": values for i, values in enumerate(vectors.T)}
-        frame = writing.with_columns(table.frame, columns)
+        frame = writing.add_columns(table.frame, columns, input, "exlm embed")
         writing.write_frame(frame, path, header=frame.index[0] == 0, layout=layout)
     else:
         # It stands in the frame for its name alone: Arrow keeps vectors, pandas would not.
-        frame = writing.with_columns(table.frame, columns | {"embedding": None})
+        columns["embedding"] = None
+        frame = writing.add_columns(table.frame, columns, input, "exlm embed")
         name = frame.columns[-1]
         cells = pa.FixedSizeListArray.from_arrays(pa.array(vectors.ravel()), vectors.shape[1])
         rows = writing.as_arrow(frame.drop(columns=name))

@@ -18,18 +18,18 @@ from exlm.data.output_files import (
     output_path,
     write_by_frames,
 )
-from exlm.data.writing import write_frame
+from exlm.data.writing import added_name, write_frame
 from exlm.errors import InputError, note
 from exlm.storage.files import GRID_RESULTS, read_or_empty, write_json
 from exlm.storage.models import weight_hash
 from exlm.tasks.baselines.saved import BaselineModel, SavedBaseline
-from exlm.tasks.encoders.loading import load_saved_task
+from exlm.tasks.encoders.saved_task import SavedTask
 from exlm.tasks.labels.scores import with_intervals
 from exlm.tasks.printing import print_report
 from exlm.tasks.results import is_baseline, seed_directories
 from exlm.tasks.rows.table import UNUSABLE
 from exlm.tasks.tables.predictions import Predictions, PredictOptions
-from exlm.tasks.tables.seed_models import EncoderModel, SeedModel
+from exlm.tasks.tables.seed_models import SeedModel, open_encoder
 from exlm.tasks.tables.table_predictor import make_table_predictor
 from exlm.tasks.task_kinds import find_task_kind
 
@@ -91,7 +91,7 @@ def predict(
     print(f"{describe_counts(predictions.counts)}: {target}")
     if predictions.evaluation:
         report = _report(predictions, resamples=0, seed=0)
-        print_report(report, models[0].saved_task, predictions.evaluation.positives)
+        _print_report(report, models[0].saved_task, predictions)
     if predictions.note:
         print(f"not scored: {predictions.note}")
     return target
@@ -175,11 +175,22 @@ def evaluate(
         raise InputError(f"{input}: nothing can be scored: {predictions.note or problem}")
     report = {"model": model, "input": input, **_report(predictions, resamples, seed)}
     write_json(target, report)
-    why_unusable = "without a prediction (the column problem of exlm predict says why)"
+    problem_column = added_name(predictions.frame, "problem")
+    why_unusable = f"without a prediction (the column {problem_column} of exlm predict says why)"
     print(describe_counts(predictions.counts).replace(UNUSABLE, why_unusable))
-    print_report(report, saved_task, predictions.evaluation.positives)
+    _print_report(report, saved_task, predictions)
     print(f"everything is in {target}")
     return report
+
+
+def _print_report(report: dict[str, Any], saved_task: SavedTask, predictions: Predictions) -> None:
+    assert predictions.evaluation is not None
+    print_report(
+        report,
+        saved_task,
+        positives=predictions.evaluation.positives,
+        seen_column=added_name(predictions.frame, "in_training"),
+    )
 
 
 def _report(predictions: Predictions, resamples: int, seed: int) -> dict[str, Any]:
@@ -221,4 +232,4 @@ def _open_model(run_dir: Path, device: str) -> SeedModel:
     if is_baseline(run_dir):
         baseline = SavedBaseline.read(run_dir)
         return BaselineModel(run_dir, baseline.task, baseline)
-    return EncoderModel(run_dir, load_saved_task(str(run_dir)), device)
+    return open_encoder(run_dir, device)

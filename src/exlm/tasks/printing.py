@@ -179,10 +179,13 @@ def _notes_on_few(
 
 
 def print_report(
-    report: dict[str, Any], saved_task: SavedTask, positives: int | None = None
+    report: dict[str, Any],
+    saved_task: SavedTask,
+    positives: int | None = None,
+    seen_column: str = "in_training",
 ) -> None:
     """Prints what `exlm evaluate` reports of models of a task, whose labelled rows have so many
-    `positives`, if it has any."""
+    `positives`, if it has any; `seen_column` marks those of the training."""
     print(f"{report['labelled']} labelled rows")
     if report["in_training"] is None:
         note(
@@ -193,7 +196,7 @@ def print_report(
         print(
             f"warning: {report['in_training']} of the labelled rows have a text or molecule of the "
             "training, which a model may know by heart; leave them out for an honest number (the "
-            "column in_training of exlm predict marks them)",
+            f"column {seen_column} of exlm predict marks them)",
             file=sys.stderr,
         )
     print(pd.DataFrame(report["metrics"]).map(_score_in_words).to_string())
@@ -226,9 +229,13 @@ def print_report(
         tables[title] = report["confusion"]
     for title, lines in tables.items():
         if lines:
-            print(f"{title}:")
-            table = pd.DataFrame.from_dict(lines, orient="index")
-            print(table.to_string(max_rows=20, float_format=in_digits))
+            _print_table(title, lines)
+
+
+def _print_table(title: str, lines: dict[str, Any]) -> None:
+    print(f"{title}:")
+    table = pd.DataFrame.from_dict(lines, orient="index")
+    print(table.to_string(max_rows=20, float_format=in_digits))
 
 
 def in_digits(value: float) -> str:

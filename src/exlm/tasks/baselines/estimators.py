@@ -3,7 +3,6 @@ fingerprints of molecules, and linear models on words."""
 
 from collections.abc import Sequence
 from typing import Any, TypeAlias
-from unicodedata import normalize
 
 import numpy as np
 from scipy import sparse
@@ -14,6 +13,7 @@ from sklearn.feature_extraction.text import TfidfVectorizer
 from sklearn.linear_model import LogisticRegression, Ridge
 
 from exlm.data.chemistry import fingerprints
+from exlm.data.spelling import Spelling
 from exlm.errors import InputError
 from exlm.tasks.baselines.fit_inputs import FitInputs, protein_letters
 
@@ -61,13 +61,15 @@ def fit_linear_to_molecules(inputs: FitInputs) -> np.ndarray:
 
 def fit_linear_to_words(inputs: FitInputs) -> np.ndarray:
     """Predictions from TF-IDF of the words and pairs of words in train or, for proteins, of up to
-    three letters. Two texts have the features of each, their differences and their products. An
-    accent is a part of its letter, however a file encodes it (NFC)."""
-    columns = [[normalize("NFC", text) for text in inputs.texts]]
-    if inputs.pairs is not None:
-        columns.append([normalize("NFC", text) for text in inputs.pairs])
+    three letters, without the `*` at their end. Two texts have the features of each, their
+    differences and their products. An accent is a part of its letter, however a file encodes it
+    (NFC)."""
+    columns = [inputs.texts] if inputs.pairs is None else [inputs.texts, inputs.pairs]
+    letters = protein_letters([texts[row] for texts in columns for row in inputs.train])
+    spelling = Spelling(tokenizer=letters)
+    columns = [list(map(spelling.as_compared, texts)) for texts in columns]
     train_texts = [texts[row] for texts in columns for row in inputs.train]
-    if protein_letters(train_texts):
+    if letters:
         vectorizer = TfidfVectorizer(analyzer="char", ngram_range=(1, 3), sublinear_tf=True)
     else:
         vectorizer = TfidfVectorizer(

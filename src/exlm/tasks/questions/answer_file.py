@@ -8,6 +8,7 @@ import pandas as pd
 
 from exlm.data.frames import read_file
 from exlm.data.open_files import plain_suffix
+from exlm.data.writing import add_columns
 from exlm.errors import InputError
 from exlm.tasks.labels.column_labels import note_unscored
 from exlm.tasks.questions.answers import answer, make_scorer, vote
@@ -20,7 +21,6 @@ from exlm.tasks.tables.predictions import (
     Predictions,
     PredictOptions,
     Predictor,
-    with_predictions,
 )
 from exlm.tasks.tables.seed_models import EncoderModel, SeedModel
 
@@ -82,4 +82,4 @@ def _frame(answers: pd.DataFrame, path: str) -> pd.DataFrame:
         return answers.reset_index()
     columns = {**answers.drop(columns=["id", "question"])}
     frame = read_file(path).frame
-    return with_predictions(frame, columns, path)
+    return add_columns(frame, columns, path, "exlm predict")

@@ -14,7 +14,9 @@ from typing import Any
 
 import numpy as np
 
+from exlm.errors import note
 from exlm.tasks.encoders.saved_task import SavedTask
+from exlm.tasks.labels.label_types import LabelType
 from exlm.tasks.rows.table import TextTable
 from exlm.tasks.rows.units import spell_labels
 from exlm.tasks.tables.certainty import class_sets
@@ -22,6 +24,16 @@ from exlm.tasks.tables.certainty import class_sets
 
 def prediction_titles(saved_task: SavedTask) -> list[str]:
     return [f"predicted {name}" for name in saved_task.prediction_names]
+
+
+def note_class_called_class(names: Sequence[str], label_type: LabelType) -> None:
+    """Says where the predicted class of a row is, if a label or class of these `names` takes the
+    title `predicted class` for its probability."""
+    if label_type.class_per_row and "class" in names:
+        note(
+            "'predicted class' is the probability of what is called 'class'; which class is the "
+            "most probable is in the column 'most probable class'"
+        )
 
 
 def prediction_columns(

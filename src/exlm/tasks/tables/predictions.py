@@ -2,15 +2,12 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
 
-from exlm.data.columns import listed
 from exlm.data.frames import FileRows
-from exlm.data.writing import with_columns
-from exlm.errors import note
 from exlm.ops.precision import Precision
 from exlm.tasks.labels.scores import RowScorer
 from exlm.tasks.rows.reading import ReadOptions
@@ -84,17 +81,3 @@ class Predictor(NamedTuple):
     # for some rows of the file; None if all rows must be predicted together
     predict_rows: Callable[[FileRows], Predictions] | None = None
     label_columns: Sequence[str] = ()  # the columns of the file that have labels
-
-
-def with_predictions(frame: pd.DataFrame, columns: dict[str, Any], path: str) -> pd.DataFrame:
-    """Rows of the file `path` with more columns. If the file has columns of these names, perhaps of
-    another model, they stay, and a note on its first rows says what the new ones are called."""
-    result = with_columns(frame, columns)
-    new_names = result.columns[len(frame.columns) :]
-    renamed = {old: new for old, new in zip(columns, new_names, strict=True) if old != new}
-    if renamed and frame.index[0] == 0:
-        note(
-            f"{path} already has columns called {listed(renamed)}, which stay as they are; what "
-            f"exlm predict adds is called {listed(renamed.values())}"
-        )
-    return result

@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import rdkit
 
-from exlm.data.writing import with_columns, write_frame
+from exlm.data.writing import add_columns, write_frame
 from exlm.tasks.encoders.saved_task import SavedTask
 from exlm.tasks.labels.scores import quick_interval
 from exlm.tasks.results import SeedResult
@@ -80,7 +80,8 @@ def _write_table(
         "in_training": is_seen,
         "problem": table.problems,
     }
-    frame = with_columns(table.frame, columns)[task.rows_to_predict(split)]
+    frame = add_columns(table.frame, columns, task.config.dataset, "the training")
+    frame = frame[task.rows_to_predict(split)]
     write_frame(frame, path, layout=task.layout)
 
 

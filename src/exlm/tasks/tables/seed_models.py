@@ -2,7 +2,7 @@
 prediction is the mean of theirs."""
 
 from abc import ABC, abstractmethod
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import ClassVar
@@ -11,10 +11,15 @@ import numpy as np
 from transformers import PreTrainedModel, PreTrainedTokenizerFast
 
 from exlm.data.problems import OnInvalid
-from exlm.tasks.encoders.loading import load_finetuned
+from exlm.tasks.encoders.loading import (
+    load_encoder_tokenizer,
+    load_finetuned,
+    load_saved_task,
+)
 from exlm.tasks.encoders.saved_task import SavedTask
 from exlm.tasks.rows.reading import TableTokens, TextReader
 from exlm.tasks.rows.table import TextTable
+from exlm.tasks.rows.units import RESIDUE, residue_pattern
 from exlm.tasks.tables.network_outputs import make_predictions, run_network
 from exlm.tasks.tables.predictions import PredictOptions
 from exlm.train import devices
@@ -117,3 +122,13 @@ class EncoderModel(SeedModel):
         )
         temperature = self.saved_task.temperature if options.calibrated else None
         return make_predictions(self.saved_task, outputs, temperature or 1.0)
+
+
+def open_encoder(directory: Path, device: str) -> EncoderModel:
+    """The fine-tuned encoder of a directory. InputError if it is none."""
+    saved_task = load_saved_task(str(directory))
+    if saved_task.unit_pattern == RESIDUE:
+        # earlier versions took the `*` at the end of a protein for a residue
+        unit_pattern = residue_pattern(load_encoder_tokenizer(str(directory)))
+        saved_task = replace(saved_task, unit_pattern=unit_pattern)
+    return EncoderModel(directory, saved_task, device)

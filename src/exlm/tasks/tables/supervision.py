@@ -46,7 +46,7 @@ def read_table_task(encoder: EncoderSource, config: TaskConfig) -> "EncoderTable
     tokenizer = encoder.tokenizer
     max_length = encoder.limit_length(config.max_length or DEFAULT_LENGTH)
     if config.task_type and LABEL_TYPES[config.task_type].of_units:
-        table = read_unit_table(config, max_length)
+        table = read_unit_table(config, max_length, tokenizer)
     else:
         table = read_labelled_table(config)
     table_config = infer_settings(config, table, read_text_settings(load_config(encoder.name)))

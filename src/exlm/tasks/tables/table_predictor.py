@@ -21,6 +21,7 @@ from exlm.data.frames import (
 )
 from exlm.data.output_files import PIECE_ROWS, check_output
 from exlm.data.spelling import Spelling
+from exlm.data.writing import add_columns
 from exlm.errors import InputError, note
 from exlm.storage.files import RUN_RESULT, read_or_empty
 from exlm.tasks.encoders.saved_task import SavedTask
@@ -31,6 +32,7 @@ from exlm.tasks.tables.explain import explain, write_page
 from exlm.tasks.tables.labelled_predictions import LabelledPredictions, read_true_labels
 from exlm.tasks.tables.prediction_columns import (
     bound_columns,
+    note_class_called_class,
     prediction_columns,
     prediction_titles,
 )
@@ -39,7 +41,6 @@ from exlm.tasks.tables.predictions import (
     Evaluation,
     Predictions,
     PredictOptions,
-    with_predictions,
 )
 from exlm.tasks.tables.seed_models import EncoderModel, SeedModel
 from exlm.tasks.tables.training_texts import (
@@ -74,6 +75,7 @@ def make_table_predictor(
     label_columns = find_label_columns(columns, path, options, saved_task.label_columns)
     margins = _margins_by_model(models, options.interval)
     first_table = _find_texts(first_rows, path, options, saved_task)
+    note_class_called_class(saved_task.prediction_names, saved_task.label_type)
     return TablePredictor(
         path=path,
         options=options,
@@ -164,7 +166,7 @@ class TablePredictor:
         columns = self._columns(table, by_model, is_seen)
         if self.options.explain:
             columns["explanation"] = self._explain(table, tokens, Path(self.options.explain))
-        frame = with_predictions(table.frame, columns, self.path)
+        frame = add_columns(table.frame, columns, self.path, "exlm predict")
         counts = self._counts(table, columns)
         if not self.has_labels:
             return Predictions(frame, counts)

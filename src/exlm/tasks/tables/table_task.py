@@ -13,6 +13,7 @@ import pandas as pd
 from exlm.data.columns import listed
 from exlm.data.delimited import TableLayout
 from exlm.data.output_files import describe_counts, output_layout
+from exlm.data.writing import with_columns
 from exlm.errors import InputError, note
 from exlm.tasks.encoders.saved_task import SavedTask
 from exlm.tasks.labels.scores import metric_names, score_predictions
@@ -29,6 +30,7 @@ from exlm.tasks.rows.splits import RowSplit, split_by_user, split_rows
 from exlm.tasks.rows.summary import describe_table, remarks_on_labels
 from exlm.tasks.rows.table import LabelledTable
 from exlm.tasks.rows.task_files import file_hashes, task_files
+from exlm.tasks.tables.prediction_columns import note_class_called_class
 from exlm.tasks.tables.table_config import TableConfig
 from exlm.tasks.tables.training_texts import TrainingTexts
 from exlm.tasks.task import Task
@@ -136,7 +138,8 @@ class TableTask(Task):
             remarks.append(f"{unused} usable rows are in no part{or_cut}")
         print("; ".join(filter(None, remarks)))
         for warning in self._warnings(split):
-            marked = "the column in_training of seed-N/predictions.csv marks them"
+            seen = with_columns(self.table.frame[:0], {"in_training": []}).columns[-1]
+            marked = f"the column {seen} of seed-N/predictions.csv marks them"
             print(f"warning: {warning} ({marked})", file=sys.stderr)
 
     def _warnings(self, split: RowSplit) -> list[str]:
@@ -235,6 +238,7 @@ def make_table_task(
         )
     for remark in remarks_on_labels(merged):
         note(remark)
+    note_class_called_class(merged.labels.class_names or merged.labels.columns, merged.labels.type)
     metrics = metric_names(merged.labels.type, merged.labels.class_names)
     default_metric = GLUE[config.dataset].metric if config.dataset in GLUE else metrics[0]
     metric = config.metric or default_metric

@@ -2,9 +2,12 @@
 entities."""
 
 from collections.abc import Sequence
+from functools import partial
+from itertools import chain
 
 import numpy as np
 import pandas as pd
+from transformers import PreTrainedTokenizerFast
 
 from exlm.data.cell_texts import split_units
 from exlm.data.columns import (
@@ -21,12 +24,20 @@ from exlm.tasks.labels.column_labels import MOST_CLASSES, Labels
 from exlm.tasks.rows.labelled_table import join_files
 from exlm.tasks.rows.table import LabelledTable, add_labels, unlabelled_table
 from exlm.tasks.rows.task_files import read_parts
-from exlm.tasks.rows.units import NO_LABEL, RESIDUE, WORD, read_unit_labels
+from exlm.tasks.rows.units import (
+    NO_LABEL,
+    WORD,
+    read_unit_labels,
+    residue_pattern,
+    unit_labels,
+)
 
 
-def read_unit_table(config: TaskConfig, max_length: int) -> LabelledTable:
-    """The table with the class of every unit. Classes are all labels in the cells. A text has at
-    most `max_length` units, since a model reads no more tokens."""
+def read_unit_table(
+    config: TaskConfig, max_length: int, tokenizer: PreTrainedTokenizerFast | None = None
+) -> LabelledTable:
+    """The table with the class of every unit that the `tokenizer` reads. Classes are all labels in
+    the cells. A text has at most `max_length` units, since a model reads no more tokens."""
     files = read_parts(config)
     rows, text_column, _ = join_files(files, config)
     table = unlabelled_table(rows, config.dataset, text_column)
@@ -41,10 +52,10 @@ def read_unit_table(config: TaskConfig, max_length: int) -> LabelledTable:
     check_no_list_as_text(table.frame[label_column], config.dataset)
     cells = table.frame[label_column].fillna("")
     has_lists = any(isinstance(cell, list) for cell in table.frame[table.text_column])
-    unit = WORD if has_lists else _unit_of(table.texts, cells)
-    classes = sorted(
-        {label for cell in cells for label in split_units(cell, unit)} - {NO_LABEL, ""}
-    )
+    are_words = has_lists or _are_words(table.texts, cells)
+    unit = WORD if are_words else residue_pattern(tokenizer)
+    labels_of_rows = map(partial(unit_labels, unit_pattern=unit), cells, table.texts)
+    classes = sorted(set(chain.from_iterable(labels_of_rows)) - {NO_LABEL, ""})
     _check_classes(classes, config)
     values, label_problems = read_unit_labels(
         table, label_column, config.mask_column, unit, classes, max_length
@@ -73,14 +84,14 @@ def _check_classes(classes: list[str], config: TaskConfig) -> None:
         )
 
 
-def _unit_of(texts: Sequence[str], labels: pd.Series) -> str:
-    """Words, if most texts of several words have as many labels; else residues. A few proteins may
-    have blanks."""
+def _are_words(texts: Sequence[str], labels: pd.Series) -> bool:
+    """Whether most texts of several words have as many labels; else units are residues. A few
+    proteins may have blanks."""
     word_counts = np.array([len(split_units(text, WORD)) for text in texts])
     label_counts = np.array([len(split_units(cell, WORD)) for cell in labels])
     has_several = word_counts > 1
     has_equal_counts = (word_counts == label_counts)[has_several]
-    return WORD if len(has_equal_counts) and has_equal_counts.mean() > 0.5 else RESIDUE
+    return bool(len(has_equal_counts) and has_equal_counts.mean() > 0.5)
 
 
 def _label_columns(frame: pd.DataFrame, config: TaskConfig) -> list[str]:
