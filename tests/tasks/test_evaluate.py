@@ -12,6 +12,7 @@ import yaml
 
 from exlm import InputError
 from exlm.describe.on_disk import info
+from exlm.tasks.baseline import baseline
 from exlm.tasks.config import FinetuneConfig, TaskConfig
 from exlm.tasks.finetune import finetune
 from exlm.tasks.labels.scores import with_intervals
@@ -360,3 +361,21 @@ def test_rows_that_are_not_scored_are_counted(tuned, molecules, tmp_path, capsys
     printed, noted = capsys.readouterr()
     assert "56 rows predicted, 4 without a prediction (the column problem of exlm" in printed
     assert "2 rows have a label that cannot be scored, the first row 1: 'carbon' is no" in noted
+
+
+def test_labels_of_other_words_are_told_with_those_of_the_training(tuned, molecules, tmp_path):
+    frame = pd.read_csv(molecules / "table.csv")[["smiles"]].assign(nitrogen="oui")
+    frame.to_csv(tmp_path / "a.csv", index=False)
+    with pytest.raises(InputError, match="write labels as those of the training, "):
+        evaluate(str(tuned("multiclass")), str(tmp_path / "a.csv"), label_columns=["nitrogen"])
+
+
+def test_classes_that_are_all_predicted_alike_are_called_so(molecules, tmp_path, capsys):
+    frame = pd.read_csv(molecules / "table.csv")[["smiles"]]
+    frame["y"] = np.where(frame.index % 3, "common", "rare")  # which no fragment tells
+    frame.to_csv(tmp_path / "a.csv", index=False)
+    task = TaskConfig("", label_columns=["y"], split="random")
+    results = baseline("ecfp-lr", str(tmp_path / "a.csv"), str(tmp_path / "out"), task, [0])
+    tells = results["test"]["matthews"]["median"] > 0
+    note = "note: matthews is not above 0, so the predicted classes of the test rows"
+    assert (note in capsys.readouterr().out) != tells

@@ -98,6 +98,11 @@ def _lines_of_part(grid_results: GridResults, part: str) -> list[str]:
             f"note: r2 is not above 0, so the mean label of the {part} rows, predicted for every "
             "row, would have no larger squared errors"
         )
+    if "matthews" in scores and scores["matthews"]["median"] <= 0:
+        notes.append(
+            f"note: matthews is not above 0, so the predicted classes of the {part} rows tell no "
+            "more than one class for every row would"
+        )
     return [line, *notes]
 
 

@@ -67,6 +67,15 @@ def read_numbers(cells: pd.Series) -> pd.Series:
     return numbers.fillna(pd.to_numeric(texts, errors="coerce").astype(float))
 
 
+def are_numbers_with_some_percent_signs(cells: pd.Series) -> bool:
+    """Whether all cells of a column that are not missing would be numbers, if not some of them
+    alone had a percent sign: these may be shares or percent."""
+    texts = cells.dropna().astype(str).str.strip()
+    has_sign = texts.str.endswith("%")
+    without_signs = texts.str.removesuffix("%").str.strip()
+    return bool(0 < has_sign.sum() < len(texts) and read_numbers(without_signs).notna().all())
+
+
 def _with_decimal_point(texts: pd.Series) -> pd.Series:
     """The numbers that a column has in one file, with points in place of decimal commas."""
     if set(decimal_marks(texts)) != {","}:
@@ -155,6 +164,15 @@ def check_numbers(cells: pd.DataFrame, numbers: pd.DataFrame, path: str | Path) 
         texts = column.dropna().astype(str).str.strip()
         if not texts.str.fullmatch(BEGINS_AS_NUMBER).all():
             continue
+        if are_numbers_with_some_percent_signs(column):
+            has_sign = texts.str.endswith("%")
+            with_sign = has_sign.idxmax()
+            without_sign = has_sign.idxmin()
+            raise InputError(
+                f"{path}: column {name!r} has a percent sign in {has_sign.sum()} of "
+                f"{len(texts)} cells ({row_name(with_sign)}: {texts[with_sign]!r}, "
+                f"{row_name(without_sign)}: {texts[without_sign]!r}); write all in one way"
+            )
         unread = texts[numbers[name][texts.index].isna()]
         if len(unread):
             problem = _unread_number(texts, unread.index[0])

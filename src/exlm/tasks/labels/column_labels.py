@@ -11,6 +11,7 @@ from exlm.data.cell_texts import MISSING_TEXTS, class_name
 from exlm.data.columns import IDENTIFIER, listed
 from exlm.errors import InputError, note
 from exlm.tasks.labels.cells import (
+    are_numbers_with_some_percent_signs,
     check_numbers,
     check_single_labels,
     find_binary_names,
@@ -46,6 +47,7 @@ def infer_label_columns(
     values = words_as_numbers(cells, numbers, None)
     columns = [name for name in cells.columns if not _is_identifier(cells[name], values[name])]
     is_numeric = (cells.isna() | np.isfinite(numbers)).all()
+    is_numeric |= cells.apply(are_numbers_with_some_percent_signs)
     columns = [name for name in columns if is_numeric[name]] or columns
     if len(columns) == 1 or (columns and _is_binary(cells[columns], values[columns])):
         return columns

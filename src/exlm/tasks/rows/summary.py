@@ -55,4 +55,9 @@ def remarks_on_labels(table: LabelledTable) -> list[str]:
             f"the {len(names)} whole numbers in {in_one_line(table.labels.columns[0])} are taken "
             "for classes; add --task_type regression to predict them as numbers"
         )
+    elif is_guess and len(names) == 2 and joined.empty:
+        remarks.append(
+            f"of the two classes none is taken for the positive one; add --positive {names[0]} or "
+            f"--positive {names[1]} for the scores of two classes, such as ROC-AUC"
+        )
     return remarks

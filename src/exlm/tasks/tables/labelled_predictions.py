@@ -138,9 +138,12 @@ def read_true_labels(
     read = _read_unit_labels if saved_task.label_type.of_units else _read_row_labels
     labels, unknown_labels = read(table, path, label_columns, saved_task)
     if not (table.usable & ~np.isnan(labels).all(1)).any():
+        way_out = "name the column that has the labels with label_columns"
+        if unknown_labels and saved_task.label_names:
+            way_out = f"write labels as those of the training, {listed(saved_task.label_names, 5)}"
         raise InputError(
-            f"no row has a prediction and a label in {listed(label_columns, 5)}; "
-            "name the column that has the labels with label_columns"
+            f"no row has a prediction and a label that the model knows in "
+            f"{listed(label_columns, 5)}; {way_out}"
         )
     missing = [name for name in label_columns if name not in table.frame]
     if missing:
