@@ -166,8 +166,8 @@ def check_numbers(cells: pd.DataFrame, numbers: pd.DataFrame, path: str | Path) 
             continue
         if are_numbers_with_some_percent_signs(column):
             has_sign = texts.str.endswith("%")
-            with_sign = has_sign.idxmax()
-            without_sign = has_sign.idxmin()
+            with_sign: Any = has_sign.idxmax()
+            without_sign: Any = has_sign.idxmin()
             raise InputError(
                 f"{path}: column {name!r} has a percent sign in {has_sign.sum()} of "
                 f"{len(texts)} cells ({row_name(with_sign)}: {texts[with_sign]!r}, "
