@@ -55,7 +55,8 @@ class PrepareOptions:
         seed: seed of the choice of held-out examples.
         documents: with `none`, every row is an example; otherwise rows are packed into examples of
             max_length tokens. With `row`, every row is a document; with `blank`, blank rows and
-            ends of files separate documents.
+            ends of files separate documents. Nothing is put between the rows of a document, so
+            words at the ends of wrapped lines run together: unwrap such lines first.
         cross_documents: pack all documents into one stream with EOS between them; else no example
             has tokens of two.
         vocabulary_size: number of tokens of bpe and wordpiece, special tokens included.
