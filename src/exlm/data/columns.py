@@ -67,7 +67,8 @@ def choose_column(
 
 
 def _usual_columns(frame: pd.DataFrame) -> list[str]:
-    """Those columns that have the best usual name of texts that any of them has."""
+    """The columns with the first usual name of texts in the order of ranks; [] if no column has a
+    usual name."""
     columns = list(frame.columns)
     if best := preferred_columns(columns, TEXT_NAMES_BY_RANK):
         return best

@@ -12,9 +12,8 @@ from exlm.paper.page import Table
 from exlm.paper.tables import make_table, mean_entries, model_row
 from exlm.pretrain.run import SMALLEST_TIE
 
-Term = tuple[
-    float, Variant, Sequence[str]
-]  # a weight, and the mean of several quantities of a model
+# a weight, and a model with the quantities whose mean is weighted
+Term = tuple[float, Variant, Sequence[str]]
 EXLM = METHODS["exlm"]  # this and the next are columns of the table of equal cost
 MLM_PLUS_PLUS = METHODS["mlm-plus-plus"]
 
