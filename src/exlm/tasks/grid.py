@@ -68,9 +68,9 @@ class Grid(Generic[Hyper]):
     device: str = "auto"  # what it runs on
 
     def __post_init__(self) -> None:
-        metric, names = self.task.metric, ", ".join(self.task.metrics)
-        if metric not in self.task.metrics:
-            raise InputError(f"there is no metric {metric!r}; use one of {names}")
+        if self.task.metric not in self.task.metrics:
+            names = ", ".join(self.task.metrics)
+            raise InputError(f"there is no metric {self.task.metric!r}; use one of {names}")
         seeds = self.seeds
         if not seeds or len(set(seeds)) < len(seeds) or min(seeds) < 0:
             raise InputError(f"seeds is {seeds}; give at least one, each once, and none below 0")
@@ -150,17 +150,20 @@ class Grid(Generic[Hyper]):
         cells = earlier.get("cells", [earlier["best"]])
         left_out = [cell for cell in cells if cell not in self.hyper_by_cell]
         if seeds:
-            lacking = f"of the seeds {', '.join(map(str, seeds))}; add these to seeds, or"
-        elif left_out and left_out[0]:
-            lacking = f"of the grid cell {left_out[0]}; add this to the grid, or"
-        elif left_out:
-            lacking = "without a grid;"
-        else:
-            return
-        raise InputError(
-            f"{self.directory} holds results {lacking} choose another output: this command would "
-            "leave them out"
-        )
+            raise InputError(
+                f"{self.directory} holds results of the seeds {', '.join(map(str, seeds))}; add "
+                "these to seeds, or choose another output: this command would leave them out"
+            )
+        if "" in left_out:
+            raise InputError(
+                f"{self.directory} holds results without a grid; choose another output: this "
+                "command would leave them out"
+            )
+        if left_out:
+            raise InputError(
+                f"{self.directory} holds results of the grid cell {left_out[0]}; add this to the "
+                "grid, or choose another output: this command would leave them out"
+            )
 
     def _write_results(self, grid_results: GridResults, has_models: bool) -> None:
         """Writes `results.json`, and copies the model of the best seed with a card. A card of the
