@@ -24,7 +24,7 @@ from transformers import AutoModelForMaskedLM, AutoTokenizer
 
 from exlm import ExLMForMaskedLM, InputError
 from exlm.data.batching import MaskedBatches
-from exlm.data.corpus import Corpus
+from exlm.data.corpus import Corpus, count_leaked
 from exlm.data.masking import mask_tokens
 from exlm.data.prepare import prepare
 from exlm.describe.on_disk import verify
@@ -344,6 +344,42 @@ def test_several_corpora_are_trained_on_and_resumed_exactly(recipe, corpus, monk
     pretrain(**recipe)
     assert same(recipe["output"], tmp_path / "both")
     assert "second" in (tmp_path / "both/README.md").read_text()
+
+
+def test_held_out_sequences_that_another_corpus_trains_on_are_counted(
+    recipe, corpus, smiles_file, tmp_path, capsys
+):
+    """Only exactly equal sequences count, also where they are of other lengths than the most."""
+    more = tmp_path / "more.smi"
+    more.write_text(smiles_file.read_text() + "CCCCCCCCCCCCCCCCCCCCCCCCCCCO\n")
+    other = tmp_path / "other"
+    prepare([str(more)], str(other), tokenizer=str(corpus), held_out=0.5, seed=7, workers=1)
+    parts = {
+        (path, part): [tuple(tokens) for tokens in Corpus(path, part)]
+        for path in (corpus, other)
+        for part in ("train", "valid")
+    }
+    leaked = sum(
+        text in parts[trained, "train"]
+        for scored, trained in ((corpus, other), (other, corpus))
+        for text in parts[scored, "valid"]
+    )
+    total = len(parts[corpus, "valid"]) + len(parts[other, "valid"])
+    assert 0 < leaked < total
+    assert count_leaked([corpus, other]) == (leaked, total)
+    # equal rows of one file are in the same part
+    assert count_leaked([other, other]) == (0, 2 * len(parts[other, "valid"]))
+    data = replace(recipe["data"], corpus=[str(corpus), str(other)])
+    assert pretrain_with(recipe, data=data)["held_out_in_training"] == leaked
+    assert f"note: {leaked} of the {total} held-out sequences" in capsys.readouterr().err
+    card = (Path(recipe["output"]) / "README.md").read_text()
+    assert f"{leaked} of the held-out sequences are training sequences of another" in card
+
+
+def test_one_corpus_is_not_searched_for_its_held_out_sequences(recipe, monkeypatch, capsys):
+    monkeypatch.setattr(run, "count_leaked", crash)
+    assert "held_out_in_training" not in pretrain(**recipe)
+    assert "held-out sequences of" not in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("objective", ["exlm", "mlm", "ctc"])

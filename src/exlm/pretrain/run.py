@@ -9,7 +9,7 @@ import torch
 from transformers import PreTrainedTokenizerFast
 
 from exlm.data.batching import MaskedBatches
-from exlm.data.corpus import Corpus
+from exlm.data.corpus import Corpus, corpus_name, count_leaked
 from exlm.describe.card import write_card
 from exlm.errors import InputError, advising, note
 from exlm.identity import identity_of
@@ -107,10 +107,11 @@ def pretrain(
         network = _build(recipe, corpus, tokenizer, device)
         if rank == 0 and not (directory / RECIPE).exists():
             write_yaml(directory / RECIPE, recipe)
+        leaked = _count_leaked(corpus)
         scores = _train(recipe, corpus, tokenizer, network, identity, resume_anyway)
         if rank > 0:
             return {}
-        result = _result(recipe, identity, network, scores)
+        result = _result(recipe, identity, network, scores) | leaked
         save_model(directory, network.eval(), tokenizer, step=train.steps)
         write_yaml(directory / RECIPE, recipe)
         write_card(directory, result)
@@ -146,6 +147,21 @@ def _identity(recipe: Recipe, corpus: Corpus, device: str) -> dict[str, Any]:
     if recipe.model.has_links:
         identity |= identity_of(recipe.prior, "prior")
     return identity
+
+
+def _count_leaked(corpus: Corpus) -> dict[str, int]:
+    """Of several corpora the entry `held_out_in_training` of `result.json`: how many held-out
+    sequences are training sequences of another corpus. A note says so if there are any."""
+    if len(corpus.paths) == 1:
+        return {}
+    leaked, total = count_leaked(corpus.paths)
+    if leaked and distributed.is_main():
+        note(
+            f"{leaked} of the {total} held-out sequences of {corpus_name(corpus.paths)} are "
+            "training sequences of another of these corpora, so scores on held-out data will be "
+            "too good; prepare the files of all together into one corpus"
+        )
+    return {"held_out_in_training": leaked}
 
 
 def _build(
