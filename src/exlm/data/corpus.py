@@ -185,15 +185,14 @@ def hash_of_corpora(manifests: Sequence[dict[str, Any]]) -> str:
 def count_leaked(paths: Sequence[str | Path]) -> tuple[int, int]:
     """How many held-out sequences of several corpora are, token by token, training sequences of
     another of them; and how many held-out sequences there are."""
-    held_out = [Corpus(path, "valid").sequence_hashes() for path in paths]
-    is_leaked = [np.zeros(len(hashes), dtype=bool) for hashes in held_out]
-    for trained, path in enumerate(paths):
-        training_hashes = Corpus(path, "train").sequence_hashes()
-        for scored, hashes in enumerate(held_out):
-            if scored != trained:
-                is_leaked[scored] |= np.isin(hashes, training_hashes)
-    flags = np.concatenate(is_leaked)
-    return int(flags.sum()), len(flags)
+    hashes_by_corpus = [Corpus(path, "valid").sequence_hashes() for path in paths]
+    hashes = np.concatenate(hashes_by_corpus)
+    corpus_numbers = np.repeat(np.arange(len(paths)), [len(part) for part in hashes_by_corpus])
+    is_leaked = np.zeros(len(hashes), dtype=bool)
+    for number, path in enumerate(paths):
+        is_trained_on = np.isin(hashes, Corpus(path, "train").sequence_hashes())
+        is_leaked |= is_trained_on & (corpus_numbers != number)
+    return int(is_leaked.sum()), len(hashes)
 
 
 def corpus_name(paths: str | Sequence[str | Path]) -> str:

@@ -14,7 +14,7 @@ from exlm.data.masking import share_bounds
 from exlm.identity import DEFAULTS, identity_of
 from exlm.paper.display import DISPLAY, EXLM_ONLY, HELD_OUT, SWITCHES, VARIED, Variant, title
 from exlm.pretrain.batches import least_tokens
-from exlm.pretrain.settings import ArchitectureConfig, DataConfig, PriorSchedule
+from exlm.pretrain.settings import ArchitectureConfig, PriorSchedule, evaluation_settings
 from exlm.storage.models import join_checksums
 
 Json = dict[str, Any]  # the content of a file
@@ -86,9 +86,8 @@ def read_pretraining(path: Path, content: Json) -> Pretraining | None:
     shared_names = identity.keys() - {*EXLM_ONLY, *VARIED}
     settings = {name: json.dumps(identity[name]) for name in shared_names}
     # It changes no model, but scores of other sequences are not compared.
-    settings["data.eval_sequences"] = json.dumps(
-        data.get("eval_sequences", DataConfig.eval_sequences)
-    )
+    sequences = evaluation_settings(recipe)["data.eval_sequences"]
+    settings["data.eval_sequences"] = json.dumps(sequences)
     if low < high:
         # Such runs are compared among themselves, as models with their mean share.
         settings["data.mask_ratio"] = json.dumps((low, high))
