@@ -16,6 +16,7 @@ import yaml
 from transformers import AutoModelForMaskedLM, AutoModelForSequenceClassification, AutoTokenizer
 
 from exlm import InputError
+from exlm.data.prepare import prepare
 from exlm.describe.card import run_facts, write_card
 from exlm.describe.on_disk import info
 from exlm.paper.report import report
@@ -186,6 +187,28 @@ def test_the_python_of_a_card_runs(run, tuned):
         names: dict = {}
         exec(code.replace("THIS_DIRECTORY_OR_HUB_NAME", str(directory)), names)
         assert type(names["model"]).__name__ == name and names["tokenizer"].mask_token
+
+
+def test_info_does_not_give_a_run_the_size_of_another_corpus(smiles_file, tmp_path):
+    """The corpus at its path was prepared anew after the run."""
+    corpus = tmp_path / "corpus"
+    prepare([str(smiles_file)], str(corpus), held_out=0.2, workers=1)
+    train = LoopConfig(steps=2, optimizer=OptimizerConfig(1e-3, 1), save_every=1)
+    data = DataConfig([str(corpus)], tokens_per_batch=512, tokens_per_micro_batch=512)
+    run = tmp_path / "run"
+    result = pretrain(str(run), data, ArchitectureConfig(**SIZES), train)
+    card_of_run = card(run)[1]
+    assert "- size of the corpus: " in info(str(run))
+    prepare([str(smiles_file)], str(corpus), held_out=0.4, workers=1, overwrite=True)
+    text = info(str(run))
+    line = "size of the corpus: not known (another corpus is at corpus now"
+    assert text.count("size of the corpus") == 1 and line in text
+    assert f"SHA-256 of the corpus: {result['identity']['corpus']}" in text
+    assert card(run)[1] == card_of_run
+    (run / "result.json").unlink()  # as if it were not finished
+    assert line in info(str(run))
+    shutil.rmtree(corpus)
+    assert "size of the corpus" not in info(str(run))
 
 
 def test_info_of_everything(run, tuned, corpus, tmp_path, capsys):

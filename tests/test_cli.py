@@ -381,6 +381,9 @@ def test_an_unknown_key_in_a_recipe_is_named(capsys, tmp_path):
         path.write_text(f"output: x\n{lines}\n")
         status, error = fails(capsys, "pretrain", path)
         assert status == 2 and hint in error
+    path.write_text("output: x\ndata: {corpus: y}\nevaluate: {by_masks: [1]}\n")
+    message = "this command has no setting evaluate.by_masks, so take it out of the recipe"
+    assert message in fails(capsys, "analyze", "efficiency", path)[1]
 
 
 @pytest.mark.parametrize(

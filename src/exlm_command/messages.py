@@ -21,7 +21,8 @@ def explain_error(error: BaseException, options: Collection[str]) -> str:
     if re.match("(Group|Option) '.+ accept", message):
         # Only a recipe has such settings: `full_options` has looked up the command line's.
         setting = ".".join(re.findall(r"'(\S+)'", message))
-        return f"there is no setting {setting}{did_you_mean(similar(setting, options))}"
+        hint = did_you_mean(similar(setting, options)) or ", so take it out of the recipe"
+        return f"this command has no setting {setting}{hint}"
     lines = [line.strip(" -") for line in message.splitlines()]
     # Given value type: <class 'str'>
     # Subtypes: [<class 'int'>, typing.Literal['all']]

@@ -9,7 +9,7 @@ from exlm.paper.comparisons import decide, weighted_sum
 from exlm.paper.display import CLAIMS, Variant
 from exlm.paper.groups import SeedMeans
 from exlm.paper.report import report
-from tests.paper.fake_runs import finetuning, pretraining
+from tests.paper.fake_runs import editing, finetuning, pretraining
 from tests.paper.reports import only_group, read_csv, report_table
 
 
@@ -72,6 +72,22 @@ def test_claims_say_what_the_numbers_say(grid):
     assert (
         numbers == f"+1.62 (standard error 0.28): {words} (QNLI, RTE, MRPC)"
     )  # s.d. of a seed: 0.4 / sqrt(2)
+
+
+def test_claims_say_on_how_many_seeds_and_rows_they_stand(tmp_path):
+    for seed in (0, 1):
+        for name, scores in (("exlm", [0.6, 0.7, 0.8]), ("mlm", [0.5, 0.6])):
+            run = pretraining(tmp_path, f"{name}-{seed}", seed=seed, objective=name)
+            tuned = finetuning(tmp_path, f"{name}-rte-{seed}", run, "rte", scores)
+            with editing(tuned / "results.json") as results:
+                for result in results["runs"]:
+                    result["counts"] = {"valid": {"rows": 277}}
+    pretraining(tmp_path, "exlm-2", seed=2)
+    [row] = report_table(tmp_path, "claims")
+    assert (row["seeds"], row["rows"]) == ("3 × 3; 2 × 2", "RTE 277")
+    assert (
+        "other test rows is not in the standard error" in (tmp_path / "out/report.md").read_text()
+    )
 
 
 def test_without_tasks_only_equal_masks_are_compared(tmp_path):
@@ -150,7 +166,7 @@ def test_links_that_tie_nothing_do_not_show_that_exlm_knows_masks_together(tmp_p
     pretraining(tmp_path, "mlm", objective="mlm")
     rows = {row["claim"]: row for row in report_table(tmp_path, "claims")}
     row = rows["ExLM knows masks together (its joint nll is below its own marginal nll)"]
-    assert row["our runs"] == "does not show: the links tie no masks together"
+    assert row["our runs"] == "does not show: both are equal, as the links tie no masks together"
     assert row["numbers"].startswith("+0.000 (standard error 0.000)")
 
 

@@ -6,10 +6,12 @@ import pytest
 
 from exlm.model.objectives import CTC, OBJECTIVES, VanillaMLM
 from exlm.paper.analyze import Space
+from exlm.paper.comparisons import claims_table
 from exlm.paper.display import Variant
 from exlm.paper.find_runs import find_runs
 from exlm.paper.groups import group_runs
-from tests.paper.fake_runs import efficiency, pretraining
+from exlm.pretrain.settings import DataConfig
+from tests.paper.fake_runs import editing, efficiency, pretraining
 from tests.paper.reports import only_group, read_csv, report_table
 
 
@@ -195,6 +197,27 @@ def test_equal_labels_get_the_settings_that_differ(tmp_path):
     first, second = sorted(group.label for group in group_runs(find_runs([str(tmp_path)])))
     assert first.endswith("4,096 tokens · train.optimizer.learning_rate = 0.001")
     assert second == first.replace("0.001", "0.002")
+
+
+def test_runs_scored_on_other_held_out_sequences_are_in_no_claim_together(tmp_path):
+    for seed in (0, 1):
+        for name, joint, count in (("exlm", 2.0 + seed / 9, 20), ("mlm", 2.9 + seed / 9, 0)):
+            path = pretraining(tmp_path, f"{name}-{seed}", seed=seed, objective=name, joint=joint)
+            with editing(path / "result.json") as result:
+                result["recipe"]["data"]["eval_sequences"] = count
+    groups = group_runs(find_runs([str(tmp_path)]))
+    endings = sorted(group.label.split(" · ")[-1] for group in groups)
+    assert endings == ["data.eval_sequences = 0", "data.eval_sequences = 20"]
+    assert [row["claim"] for row in claims_table(groups).rows] == [
+        "ExLM knows masks together (its joint nll is below its own marginal nll)"
+    ]
+
+
+def test_a_run_that_records_no_number_of_held_out_sequences_had_the_default(tmp_path):
+    pretraining(tmp_path, "before")
+    with editing(pretraining(tmp_path, "now", seed=1) / "result.json") as result:
+        result["recipe"]["data"]["eval_sequences"] = DataConfig.eval_sequences
+    assert len(only_group(tmp_path).runs) == 2
 
 
 def test_the_grid_of_the_report_is_that_of_the_experiment(tmp_path):

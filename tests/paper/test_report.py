@@ -49,6 +49,27 @@ def test_nll_by_the_number_of_masks_stands_in_a_table_of_its_own(tmp_path):
     assert not rows["Vanilla MLM, p = 15%"]["nll at 16 masks"]  # not measured
 
 
+@pytest.mark.parametrize(
+    "other,ending",
+    [
+        (dict(by_masks={"1": 0.3, "8": 0.4}, count=500), "500 sequences of at least 12 tokens"),
+        (dict(by_masks={"1": 0.3, "4": 0.4}, count=92), "92 sequences of at least 6 tokens"),
+        (dict(by_masks={"1": 0.3, "8": 0.4}, count=500, r=4), "500 sequences of at least 3 tokens"),
+        (dict(by_masks={"1": 0.3, "4": 0.4}, count=None), "not recorded"),
+    ],
+)
+def test_nll_by_masks_of_other_sequences_stands_under_a_heading_of_its_own(tmp_path, other, ending):
+    kinds = {"exlm": dict(by_masks={"1": 0.5, "4": 0.4}, count=500), "mlm": other}
+    for objective, kind in kinds.items():
+        count = kind.pop("count")
+        path = pretraining(tmp_path, objective, objective=objective, **kind)
+        with editing(path / "result.json") as result:
+            if count:
+                result["evaluation"]["by_masks_sequences"] = count
+    headings = [row["group"].split(" · ")[-1] for row in report_table(tmp_path, "masks")]
+    assert sorted(headings) == sorted(["500 sequences of at least 6 tokens", ending])
+
+
 def test_directories_are_printed_as_they_were_given(tmp_path, monkeypatch):
     model = pretraining(tmp_path, "runs/exlm")
     pretraining(tmp_path, "runs/mlm", objective="mlm")

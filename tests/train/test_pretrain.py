@@ -24,7 +24,7 @@ from transformers import AutoModelForMaskedLM, AutoTokenizer
 
 from exlm import ExLMForMaskedLM, InputError
 from exlm.data.batching import MaskedBatches
-from exlm.data.corpus import Corpus
+from exlm.data.corpus import Corpus, count_leaked
 from exlm.data.masking import mask_tokens
 from exlm.data.prepare import prepare
 from exlm.describe.on_disk import verify
@@ -221,11 +221,45 @@ def test_a_finished_run_is_not_repeated(recipe, whole, capsys):
     before = (whole / "model.safetensors").stat().st_mtime_ns
     pretrain_with(recipe, output=str(whole))
     assert (whole / "model.safetensors").stat().st_mtime_ns == before
-    assert "other settings of evaluate" not in capsys.readouterr().err
-    pretrain_with(recipe, output=str(whole), evaluate=EvaluateConfig(passes=[1, 2]))
-    assert "made with other settings of evaluate, and are not made" in capsys.readouterr().err
+    assert "scored anew" not in capsys.readouterr().out
     with pytest.raises(InputError, match=r"\(seed\): 3 instead of 4"):
         pretrain_with(recipe, output=str(whole), seed=4)
+
+
+@pytest.mark.parametrize("count,by_masks,passes", [(7, [1, 2, 3], [1, 2]), (20, [2], [])])
+def test_a_finished_run_is_scored_anew_where_the_evaluation_alone_differs(
+    recipe, whole, count, by_masks, passes, tmp_path, capsys
+):
+    finished = json.loads((whole / "result.json").read_text())
+    expected = weights(whole)
+    (whole / "measurements.json").write_text("{}")
+    changed = {
+        "data": replace(recipe["data"], eval_sequences=count),
+        "evaluate": EvaluateConfig(by_masks=by_masks, sequences=9, passes=passes),
+    }
+    fresh = pretrain_with(recipe, output=str(tmp_path / "fresh"), **changed)
+    capsys.readouterr()
+    result = pretrain_with(recipe, output=str(whole), **changed)
+    told = capsys.readouterr().out
+    assert "is scored anew, without training: " in told
+    assert ("data.eval_sequences is 7 instead of 20" in told) == (count == 7)
+    assert f"evaluate.by_masks is {by_masks} instead of [1, 2, 4, 8, 16]" in told
+    # As if it had been trained with these options, and the training is the one of before.
+    assert result["evaluation"] == fresh["evaluation"] != finished["evaluation"]
+    assert result["recipe"] == {**fresh["recipe"], "output": str(whole)}
+    for name in finished.keys() - {"evaluation", "recipe"}:
+        assert result[name] == finished[name]
+    assert all(torch.equal(tensor, expected[name]) for name, tensor in weights(whole).items())
+    assert json.loads((whole / "result.json").read_text()) == to_json_types(result)
+    assert yaml.safe_load((whole / "recipe.yaml").read_text()) == result["recipe"]
+    assert f"accuracy {result['evaluation']['accuracy']:.4f}" in (whole / "README.md").read_text()
+    assert damage(whole, of_run=True) is None
+    # Measurements of the same sequences stay.
+    assert (whole / "measurements.json").exists() == (count == 20)
+    before = {path: path.stat().st_mtime_ns for path in whole.rglob("*")}
+    assert pretrain_with(recipe, output=str(whole), **changed) == to_json_types(result)
+    assert {path: path.stat().st_mtime_ns for path in whole.rglob("*")} == before
+    assert pretrain_with(recipe, output=str(whole))["evaluation"] == finished["evaluation"]
 
 
 def test_a_finished_run_on_another_corpus_or_damaged_is_not_taken_for_this_one(
@@ -344,6 +378,42 @@ def test_several_corpora_are_trained_on_and_resumed_exactly(recipe, corpus, monk
     pretrain(**recipe)
     assert same(recipe["output"], tmp_path / "both")
     assert "second" in (tmp_path / "both/README.md").read_text()
+
+
+def test_held_out_sequences_that_another_corpus_trains_on_are_counted(
+    recipe, corpus, smiles_file, tmp_path, capsys
+):
+    """Only exactly equal sequences count, also where they are of other lengths than the most."""
+    more = tmp_path / "more.smi"
+    more.write_text(smiles_file.read_text() + "CCCCCCCCCCCCCCCCCCCCCCCCCCCO\n")
+    other = tmp_path / "other"
+    prepare([str(more)], str(other), tokenizer=str(corpus), held_out=0.5, seed=7, workers=1)
+    parts = {
+        (path, part): [tuple(tokens) for tokens in Corpus(path, part)]
+        for path in (corpus, other)
+        for part in ("train", "valid")
+    }
+    leaked = sum(
+        text in parts[trained, "train"]
+        for scored, trained in ((corpus, other), (other, corpus))
+        for text in parts[scored, "valid"]
+    )
+    total = len(parts[corpus, "valid"]) + len(parts[other, "valid"])
+    assert 0 < leaked < total
+    assert count_leaked([corpus, other]) == (leaked, total)
+    # equal rows of one file are in the same part
+    assert count_leaked([other, other]) == (0, 2 * len(parts[other, "valid"]))
+    data = replace(recipe["data"], corpus=[str(corpus), str(other)])
+    assert pretrain_with(recipe, data=data)["held_out_in_training"] == leaked
+    assert f"note: {leaked} of the {total} held-out sequences" in capsys.readouterr().err
+    card = (Path(recipe["output"]) / "README.md").read_text()
+    assert f"{leaked} of the held-out sequences are training sequences of another" in card
+
+
+def test_one_corpus_is_not_searched_for_its_held_out_sequences(recipe, monkeypatch, capsys):
+    monkeypatch.setattr(run, "count_leaked", crash)
+    assert "held_out_in_training" not in pretrain(**recipe)
+    assert "held-out sequences of" not in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("objective", ["exlm", "mlm", "ctc"])
@@ -574,9 +644,12 @@ def test_a_finished_run_without_settings_of_evaluate_had_the_defaults(
     rewrite_manifest(whole)
     again = {**recipe, "output": str(whole)}
     assert pretrain_with(again, evaluate=EvaluateConfig()) == record
-    assert "other settings of evaluate" not in capsys.readouterr().err
-    assert pretrain_with(again, evaluate=EvaluateConfig(by_masks=[])) == record
-    assert "other settings of evaluate" in capsys.readouterr().err
+    assert "scored anew" not in capsys.readouterr().out
+    assert (
+        "nll_by_masks"
+        not in pretrain_with(again, evaluate=EvaluateConfig(by_masks=[]))["evaluation"]
+    )
+    assert "scored anew" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("recorded", [0.5, None])

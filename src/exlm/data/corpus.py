@@ -21,6 +21,7 @@ import pandas as pd
 
 from exlm.data.chemistry import Standardize
 from exlm.errors import InputError
+from exlm.randomness import random_bits
 from exlm.storage.files import read_or_empty
 from exlm.storage.manifest import MANIFEST, damage
 from exlm.storage.templates import render
@@ -33,6 +34,7 @@ TOKEN_DTYPES = ("<u2", "<u4")
 INDEX = np.dtype([("offset", "<i8"), ("length", "<u4")])
 SPECIALS = 2  # BOS and EOS, which batches add around every example
 SHARD_TOKENS = 2**28  # about the most tokens in one file
+HASHED_AT_A_TIME = 4096  # sequences
 
 # An example while a corpus grows: also the index of its part, the number of its document, and
 # both halves of its text's hash.
@@ -70,10 +72,7 @@ class Corpus:
         self.tokenizer_hash: str = self.manifest["tokenizer_hash"]
         self.molecules: bool | None = self.manifest["options"]["molecules"]
         self.standardize: Standardize = self.manifest["options"]["standardize"]
-        hashes = [manifest["corpus_hash"] for manifest in manifests]
-        self.corpus_hash: str = hashes[0]
-        if len(hashes) > 1:
-            self.corpus_hash = hashlib.sha256("".join(hashes).encode()).hexdigest()
+        self.corpus_hash: str = hash_of_corpora(manifests)
         indexes: list[np.ndarray] = []
         self._shards: list[np.ndarray] = []
         self._starts: list[int] = []  # where each shard begins in the whole token stream
@@ -123,6 +122,17 @@ class Corpus:
             token_ids[row, :length] = self._shards[shard][start : start + length]
         return token_ids, lengths
 
+    def sequence_hashes(self) -> np.ndarray:
+        """[examples] uint64: equal for equal sequences, and almost surely for no others."""
+        hashes = [np.empty(0, np.uint64)]
+        for start in range(0, len(self), HASHED_AT_A_TIME):
+            stop = min(start + HASHED_AT_A_TIME, len(self))
+            token_ids, _ = self.gather(np.arange(start, stop))
+            # Padding adds 0, so that a hash does not depend on the sequences beside it.
+            numbers = (token_ids - self.manifest["pad_token_id"]).astype(np.uint64)
+            hashes.append((numbers * random_bits(np.arange(token_ids.shape[1]))).sum(axis=1))
+        return np.concatenate(hashes)
+
     def check_files(self, contents: bool = True) -> None:
         """Compares every file, or its size alone, with the manifest; InputError naming the first
         that differs."""
@@ -166,7 +176,26 @@ def _open_index(path: Path) -> np.ndarray:
         raise InputError(f"{path} is damaged ({error}); prepare again") from error
 
 
-def corpus_name(paths: str | Sequence[str]) -> str:
+def hash_of_corpora(manifests: Sequence[dict[str, Any]]) -> str:
+    """What identifies tokens, parts and tokenizer of the corpora with these manifests."""
+    hashes = [manifest["corpus_hash"] for manifest in manifests]
+    return hashes[0] if len(hashes) == 1 else hashlib.sha256("".join(hashes).encode()).hexdigest()
+
+
+def count_leaked(paths: Sequence[str | Path]) -> tuple[int, int]:
+    """How many held-out sequences of several corpora are, token by token, training sequences of
+    another of them; and how many held-out sequences there are."""
+    hashes_by_corpus = [Corpus(path, "valid").sequence_hashes() for path in paths]
+    hashes = np.concatenate(hashes_by_corpus)
+    corpus_numbers = np.repeat(np.arange(len(paths)), [len(part) for part in hashes_by_corpus])
+    is_leaked = np.zeros(len(hashes), dtype=bool)
+    for number, path in enumerate(paths):
+        is_trained_on = np.isin(hashes, Corpus(path, "train").sequence_hashes())
+        is_leaked |= is_trained_on & (corpus_numbers != number)
+    return int(is_leaked.sum()), len(hashes)
+
+
+def corpus_name(paths: str | Sequence[str | Path]) -> str:
     """The names of the directories, for people."""
     return " + ".join(path.name for path in _as_paths(paths))
 

@@ -7,6 +7,7 @@ from typing import Any
 from tokenizers import Tokenizer
 
 from exlm.data.columns import in_one_line
+from exlm.data.corpus import hash_of_corpora
 from exlm.data.tokenization import ALPHABETS, alphabet_name
 from exlm.storage.files import (
     GRID_RESULTS,
@@ -42,6 +43,8 @@ def run_facts(directory: Path, result: dict[str, Any] | None = None) -> str:
     corpus_paths = recipe.get("data", {}).get("corpus", [])
     if isinstance(corpus_paths, str):
         corpus_paths = [corpus_paths]
+    corpora = [read_or_empty(Path(path) / MANIFEST) for path in corpus_paths]
+    is_other_corpus = _is_other_corpus(directory, result, corpora)
     files = read_or_empty(directory / MANIFEST, "files").get("files", {})
     weights = files.get("model.safetensors") or files.get("model.onnx", {})  # of an export
     tokenizer = directory / "tokenizer.json"
@@ -57,7 +60,8 @@ def run_facts(directory: Path, result: dict[str, Any] | None = None) -> str:
         saved_task=_task_entries(config),
         alphabet=ALPHABETS[alphabet].texts if alphabet else None,
         weights_sha256=weights.get("sha256"),
-        corpora=[read_or_empty(Path(path) / MANIFEST) for path in corpus_paths],
+        corpora=corpora,
+        is_other_corpus=is_other_corpus,
         corpus_names=", ".join(map(name_of_path, corpus_paths)),
         last_step=max((line["step"] for line in log), default=0),
         trainings=len(list(directory.glob("**/seed-*/result.json"))),
@@ -94,6 +98,19 @@ def write_card(directory: Path, result: dict[str, Any] | None = None) -> None:
         seeds=read_or_empty(directory / GRID_RESULTS).get("seeds", []),
     )
     write_text(directory / MODEL_CARD, text)
+
+
+def _is_other_corpus(
+    directory: Path, result: dict[str, Any], corpora: list[dict[str, Any]]
+) -> bool:
+    """Whether the corpora of these manifests are others than the run or its checkpoints recorded;
+    False where that is not known, or a corpus is not there."""
+    states = [read_or_empty(path) for path in directory.glob("checkpoint-*/state.json")]
+    identities = [record.get("identity") or {} for record in (result, *states)]
+    recorded = [identity["corpus"] for identity in identities if "corpus" in identity]
+    if not recorded or not all("corpus_hash" in corpus for corpus in corpora):
+        return False
+    return hash_of_corpora(corpora) not in recorded
 
 
 def _task_entries(config: dict[str, Any]) -> dict[str, Any]:

@@ -15,11 +15,18 @@ from exlm.errors import InputError, check_at_least
 from exlm.filling.explore import explore
 from exlm.paper.cost import STEP_COST, measure_cost
 from exlm.paper.jobs import Job, run_jobs
-from exlm.paper.measurements import MEASUREMENTS, measure_run
+from exlm.paper.measurements import measure_run
 from exlm.pretrain.batches import check_positions
 from exlm.pretrain.run import pretrain
 from exlm.pretrain.settings import ArchitectureConfig, DataConfig, EvaluateConfig, PriorSchedule
-from exlm.storage.files import GRID_RESULTS, RECIPE, RUN_RESULT, read_or_empty, write_yaml
+from exlm.storage.files import (
+    GRID_RESULTS,
+    MEASUREMENTS,
+    RECIPE,
+    RUN_RESULT,
+    read_or_empty,
+    write_yaml,
+)
 from exlm.storage.tokenizers import load_tokenizer
 from exlm.tasks.config import FinetuneConfig, TaskConfig
 from exlm.tasks.finetune import finetune
@@ -82,7 +89,7 @@ def analyze(experiment: Experiment, own_processes: bool = True, **options: Any) 
             ExLM's), `sweep` (numbers of states and mask ratios), `entropy` (the models of
             `repeated-mlm` and `sweep`, not fine-tuned), or `efficiency` (step cost).
         own_processes: a new process for each training; without it memory grows and updates become
-            slower.
+            slower. The memory of an update is always measured in a new process.
         options: the settings of `Study`."""
     if devices.started_by_torchrun():
         raise InputError("an analysis is one process; start it without torchrun")

@@ -117,16 +117,27 @@ def _claim_row(group: RunGroup, claim: str, terms: Sequence[Term]) -> list[Row]:
     # Of one model, they differ by what its links tie.
     nlls = [title("evaluation/nll"), title("evaluation/joint_nll")]
     if titles == nlls and abs(difference) < SMALLEST_TIE:
-        verdict = "does not show: the links tie no masks together"
+        verdict = "does not show: both are equal, as the links tie no masks together"
     seeds = "one seed" if error is None else f"standard error {error:.{digits}f}"
     of_what = " and ".join(dict.fromkeys(titles))
+    rows_of_models = [model_row(group, model, {}, group.means) for _, model, _ in terms]
     row: Row = {
         "group": group.label,
         "claim": claim,
         "our runs": verdict,
         "numbers": f"{difference:+.{digits}f} ({seeds}): {'; '.join(summands)} ({of_what})",
+        "seeds": "; ".join(row["seeds"] for row in rows_of_models),
+        "rows": _scored_rows(group, terms),
     }
     return [row]
+
+
+def _scored_rows(group: RunGroup, terms: Sequence[Term]) -> str:
+    """How many rows of each task were scored, in words."""
+    names = {name for _, _, quantities in terms for name in quantities}
+    tunings = [tuning for tuning in group.finetunings if tuning.task in names]
+    counts = {title(tuning.task): tuning.scored_rows.count for tuning in tunings}
+    return ", ".join(f"{task} {count}" for task, count in counts.items())
 
 
 def weighted_sum(means: SeedMeans, terms: Sequence[Term]) -> tuple[float, float | None]:

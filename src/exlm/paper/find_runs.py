@@ -11,7 +11,6 @@ from typing import TypeVar
 from exlm.errors import InputError
 from exlm.paper.cost import STEP_COST, StepCost, read_step_cost
 from exlm.paper.display import Row
-from exlm.paper.measurements import MEASUREMENTS
 from exlm.paper.pretrainings import (
     Json,
     Pretraining,
@@ -20,7 +19,7 @@ from exlm.paper.pretrainings import (
     recorded_weight_hash,
 )
 from exlm.paper.task_trainings import TaskTraining, read_task_training
-from exlm.storage.files import GRID_RESULTS, RUN_RESULT
+from exlm.storage.files import GRID_RESULTS, MEASUREMENTS, RUN_RESULT
 from exlm.storage.manifest import MANIFEST, find_change
 
 DAMAGED = "damaged"

@@ -113,6 +113,18 @@ class RunGroup:
         """The pre-trainings of a model, one for each seed."""
         return [run for run in self.runs if run.model == model]
 
+    def by_masks(self) -> list["RunGroup"]:
+        """The group, divided by the sequences that were scored with exactly so many masks."""
+        runs_by_sequences = defaultdict(list)
+        for run in self.runs:
+            runs_by_sequences[run.by_masks].append(run)
+        if len(runs_by_sequences) == 1:
+            return [self]
+        return [
+            RunGroup(f"{self.label} · {sequences or 'not recorded'}", runs, self.finetunings)
+            for sequences, runs in runs_by_sequences.items()
+        ]
+
     def shared_tasks(self, models: Sequence[Variant]) -> list[str]:
         """The tasks scored in percent that all these models have."""
         shared = []

@@ -17,11 +17,10 @@ from exlm.ops.expansion import IGNORED
 from exlm.ops.precision import in_precision
 from exlm.pretrain.held_out import HeldOutData
 from exlm.pretrain.settings import DataConfig
-from exlm.storage.files import write_json
+from exlm.storage.files import MEASUREMENTS, write_json
 from exlm.storage.models import load_model
 from exlm.train import devices
 
-MEASUREMENTS = "measurements.json"
 # Logits of all states measured at a time. Their entropy takes four times as many numbers in
 # float64: 1 GB.
 LOGITS = 2**25

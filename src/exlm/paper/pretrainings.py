@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import math
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -12,7 +13,8 @@ from exlm.data.corpus import corpus_name
 from exlm.data.masking import share_bounds
 from exlm.identity import DEFAULTS, identity_of
 from exlm.paper.display import DISPLAY, EXLM_ONLY, HELD_OUT, SWITCHES, VARIED, Variant, title
-from exlm.pretrain.settings import ArchitectureConfig, PriorSchedule
+from exlm.pretrain.batches import least_tokens
+from exlm.pretrain.settings import ArchitectureConfig, PriorSchedule, evaluation_settings
 from exlm.storage.models import join_checksums
 
 Json = dict[str, Any]  # the content of a file
@@ -50,6 +52,7 @@ class Pretraining(FinishedRun):
     tokens_per_batch: int  # how many tokens an update reads
     settings: frozenset[tuple[str, str]]  # that comparable runs share, with their values in JSON
     exlm_only: frozenset[tuple[str, Any]]  # that it uses and an MLM may lack, with their values
+    by_masks: str  # the sequences that had exactly so many masks, in words; "" if not recorded
     numbers: Numbers  # its hours, and its numbers on held-out data
     result: str  # the most important of these, in words
     weights_sha256: str | None = None  # if it is known
@@ -82,6 +85,9 @@ def read_pretraining(path: Path, content: Json) -> Pretraining | None:
     low, high = share_bounds(data["mask_ratio"])
     shared_names = identity.keys() - {*EXLM_ONLY, *VARIED}
     settings = {name: json.dumps(identity[name]) for name in shared_names}
+    # It changes no model, but scores of other sequences are not compared.
+    sequences = evaluation_settings(recipe)["data.eval_sequences"]
+    settings["data.eval_sequences"] = json.dumps(sequences)
     if low < high:
         # Such runs are compared among themselves, as models with their mean share.
         settings["data.mask_ratio"] = json.dumps((low, high))
@@ -106,6 +112,7 @@ def read_pretraining(path: Path, content: Json) -> Pretraining | None:
         ),
         settings=frozenset(settings.items()),
         exlm_only=_exlm_only(architecture, identity),
+        by_masks=_scored_by_masks(content["evaluation"], int(data["repeat"])),
         numbers={"training/hours": [hours], **held_out},
         result=", ".join(f"{title(name)} {held_out[name][0]:.2f}" for name in listed),
     )
@@ -129,6 +136,16 @@ def _exlm_only(architecture: ArchitectureConfig, identity: Json) -> frozenset[tu
             value = identity.get(name, USUAL_VALUES[name])
             settings.add((name, tuple(value) if isinstance(value, list) else value))
     return frozenset(settings)
+
+
+def _scored_by_masks(evaluation: Json, repeat: int) -> str:
+    """Which held-out sequences were scored with exactly so many masks: the first so many of those
+    that are long enough for the most masks."""
+    if "by_masks_sequences" not in evaluation:
+        return ""
+    most_masks = max(map(int, evaluation["nll_by_masks"]))
+    tokens = math.ceil(least_tokens(most_masks) / repeat)
+    return f"{evaluation['by_masks_sequences']} sequences of at least {tokens} tokens"
 
 
 def held_out_numbers(content: Json) -> Numbers:

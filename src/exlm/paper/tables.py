@@ -194,11 +194,11 @@ EXPERIMENT_MODELS: dict[str, Callable[[RunGroup], list[Variant]]] = {
 
 def masks_table(groups: Sequence[RunGroup]) -> Table:
     """Marginal nll by the number of masks: a model should be good with few masks, of which a task
-    has none."""
+    has none. Runs of a group stand apart if other sequences were scored."""
     quantities = [name for name in HELD_OUT if name.startswith("evaluation/nll_by_masks")]
     columns = {title(quantity): [quantity] for quantity in quantities}
     rows = []
-    for group in groups:
+    for group in [part for whole in groups for part in whole.by_masks()]:
         for model in group.models:
             row = model_row(group, model, columns, group.means)
             if any(row[column] is not None for column in columns):

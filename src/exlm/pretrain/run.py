@@ -9,7 +9,7 @@ import torch
 from transformers import PreTrainedTokenizerFast
 
 from exlm.data.batching import MaskedBatches
-from exlm.data.corpus import Corpus
+from exlm.data.corpus import Corpus, corpus_name, count_leaked
 from exlm.describe.card import write_card
 from exlm.errors import InputError, advising, note
 from exlm.identity import identity_of
@@ -18,11 +18,12 @@ from exlm.ops.loss import LossSum
 from exlm.ops.precision import used_precision
 from exlm.pretrain.batches import check_positions, complete_batches
 from exlm.pretrain.held_out import HeldOutData, describe_scores, evaluate_held_out
-from exlm.pretrain.settings import ArchitectureConfig, DataConfig, EvaluateConfig, Recipe
+from exlm.pretrain.settings import ArchitectureConfig, DataConfig, Recipe, evaluation_settings
 from exlm.pretrain.start import start_hash, take_weights
 from exlm.randomness import RANDOM_NUMBERS_VERSION
 from exlm.storage.files import (
     GRID_RESULTS,
+    MEASUREMENTS,
     RECIPE,
     RUN_RESULT,
     TRAINING_LOG,
@@ -33,7 +34,7 @@ from exlm.storage.files import (
 )
 from exlm.storage.machine import machine
 from exlm.storage.manifest import damage, finish_run
-from exlm.storage.models import save_model, weight_files
+from exlm.storage.models import load_model, save_model, weight_files
 from exlm.storage.run_directories import finished_result, lock
 from exlm.storage.tokenizers import load_tokenizer
 from exlm.train import checkpoint, devices, distributed
@@ -69,6 +70,9 @@ def pretrain(
     """Pre-trains ExLM, an MLM or CTC on a prepared corpus; run again to resume after an
     interruption.
 
+    A finished run is not trained again; where `data.eval_sequences` or a setting of `evaluate` is
+    another one, its model is scored anew.
+
     Args:
         output: directory for the model, its checkpoints and the log.
         data: corpus, masking and batches.
@@ -97,20 +101,21 @@ def pretrain(
         advice = f"choose another output, and add --start_from {directory} to go on from it"
         result = finished_result(directory / RUN_RESULT, "identity", identity, advice)
         if result and damage(directory) is None:
+            before = evaluation_settings(result["recipe"])
+            now = evaluation_settings(to_json_types(recipe))
+            if before != now:
+                result = _score_anew(recipe, result, tokenizer, device, before, now)
             print(f"{directory} is finished already: {_describe(result, model.has_links)}")
-            # Runs of before have no settings of evaluate, or not all: they had the defaults.
-            recorded = to_json_types(EvaluateConfig()) | result["recipe"].get("evaluate", {})
-            if recorded != to_json_types(recipe.evaluate):
-                note("its scores were made with other settings of evaluate, and are not made again")
             return result
         check_positions(data, model, recipe.evaluate.by_masks)
         network = _build(recipe, corpus, tokenizer, device)
         if rank == 0 and not (directory / RECIPE).exists():
             write_yaml(directory / RECIPE, recipe)
+        leaked = _count_leaked(corpus)
         scores = _train(recipe, corpus, tokenizer, network, identity, resume_anyway)
         if rank > 0:
             return {}
-        result = _result(recipe, identity, network, scores)
+        result = _result(recipe, identity, network, scores) | leaked
         save_model(directory, network.eval(), tokenizer, step=train.steps)
         write_yaml(directory / RECIPE, recipe)
         write_card(directory, result)
@@ -146,6 +151,58 @@ def _identity(recipe: Recipe, corpus: Corpus, device: str) -> dict[str, Any]:
     if recipe.model.has_links:
         identity |= identity_of(recipe.prior, "prior")
     return identity
+
+
+def _score_anew(
+    recipe: Recipe,
+    result: dict[str, Any],
+    tokenizer: PreTrainedTokenizerFast,
+    device: str,
+    before: dict[str, Any],
+    now: dict[str, Any],
+) -> dict[str, Any]:
+    """The result of a finished run whose `evaluation_settings` were others `before`: its model is
+    scored with those of `now`. The main process replaces the result, the recipe and the card."""
+    directory = Path(recipe.output)
+    changes = [name for name in now if now[name] != before[name]]
+    if distributed.is_main():
+        phrases = [f"{name} is {now[name]} instead of {before[name]}" for name in changes]
+        print(
+            f"the model in {directory} is scored anew, without training: {', '.join(phrases)}; "
+            "its scores and its card are replaced"
+        )
+    check_positions(recipe.data, recipe.model, recipe.evaluate.by_masks)
+    network, _ = load_model(recipe.output, ExLMForMaskedLM)
+    devices.place_model(network, device)
+    held_out = HeldOutData(recipe.data, tokenizer, recipe.seed)
+    scores = evaluate_held_out(held_out, recipe, network, recipe.train.steps)
+    data = {**result["recipe"]["data"], "eval_sequences": recipe.data.eval_sequences}
+    recorded = {**result["recipe"], "data": data, "evaluate": to_json_types(recipe.evaluate)}
+    evaluation = {"step": recipe.train.steps, **scores}
+    result = {**result, "evaluation": evaluation, "recipe": recorded}
+    if distributed.is_main():
+        if "data.eval_sequences" in changes:
+            # They are of the sequences of before; `exlm analyze` makes them again.
+            (directory / MEASUREMENTS).unlink(missing_ok=True)
+        write_yaml(directory / RECIPE, recorded)
+        write_card(directory, result)
+        finish_run(directory, RUN_RESULT, result)
+    return result
+
+
+def _count_leaked(corpus: Corpus) -> dict[str, int]:
+    """Of several corpora the entry `held_out_in_training` of `result.json`: how many held-out
+    sequences are training sequences of another corpus. A note says so if there are any."""
+    if len(corpus.paths) == 1:
+        return {}
+    leaked, total = count_leaked(corpus.paths)
+    if leaked and distributed.is_main():
+        note(
+            f"{leaked} of the {total} held-out sequences of {corpus_name(corpus.paths)} are "
+            "training sequences of another of these corpora, so scores on held-out data will be "
+            "too good; prepare the files of all together into one corpus"
+        )
+    return {"held_out_in_training": leaked}
 
 
 def _build(

@@ -3,10 +3,11 @@ links between states."""
 
 import math
 from dataclasses import dataclass, field
+from typing import Any
 
 from exlm.data.masking import MaskRatio, share_bounds
 from exlm.errors import InputError, check_at_least
-from exlm.identity import NOT_IDENTITY
+from exlm.identity import NOT_IDENTITY, identity_of
 
 # The architecture, too, is a section of a recipe.
 from exlm.model.configuration_exlm import ArchitectureConfig as ArchitectureConfig
@@ -158,3 +159,14 @@ class Recipe:
     start_from: str | None = None
     compile: bool = False
     license: str | None = None
+
+
+def evaluation_settings(recipe: dict[str, Any]) -> dict[str, Any]:
+    """The settings by which a run scores held-out sequences, by name, of its recorded recipe.
+    Runs of before recorded none of them or not all: they had the defaults."""
+    sequences = recipe["data"].get("eval_sequences", DataConfig.eval_sequences)
+    evaluate = identity_of(EvaluateConfig()) | recipe.get("evaluate", {})
+    return {
+        "data.eval_sequences": sequences,
+        **{f"evaluate.{name}": value for name, value in evaluate.items()},
+    }

@@ -16,6 +16,7 @@ from exlm.errors import InputError
 RECIPE = "recipe.yaml"  # the settings of a run, or of a grid with all its seeds
 TRAINING_LOG = "log.jsonl"
 RUN_RESULT = "result.json"  # of one training: a pre-training, or a seed of a fine-tuning
+MEASUREMENTS = "measurements.json"  # what `exlm analyze` measures of a pre-trained model
 MODEL_CARD = "README.md"
 GRID_RESULTS = "results.json"  # of a fine-tuning or a baseline with all its seeds
 
