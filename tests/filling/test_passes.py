@@ -96,7 +96,9 @@ def fill_in_passes(tokenizer):
         (first,) = graphs_of(network, tokenizer, [" [MASK]" * masks])
         filler = Filler(network, tokenizer, options)
         paths = graph_search.with_one_per_mask(first)
-        whole_texts, exact = TextSearch(start, paths, first, filler.graphs, options).best(masks)
+        whole_texts, exact = TextSearch(start, paths, first, filler.graphs, options).find_best(
+            masks
+        )
         fillings = [
             Whole(start.fill_in(whole.ids_of_masks).token_ids, whole.log_prob)
             for whole in whole_texts

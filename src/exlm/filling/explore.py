@@ -152,7 +152,10 @@ def build_case(
     probabilities = whole_graph.links[start, stop].exp().tolist()
     edges = list(zip(start.tolist(), stop.tolist(), probabilities, strict=True))
     molecules = fills_molecules(network, tokenizer, [text])
-    masks = {place: [int(tokenizer.mask_token_id)] for place in masked_text.masks}
+    last = len(states) - 1
+    fillings = [_describe_filling(filling, last, molecules) for filling in filled.fillings]
+    # Each mask is filled with itself, so that the segments are of the text as it was given.
+    ids_of_masks = {place: [int(tokenizer.mask_token_id)] for place in masked_text.masks}
     return {
         "objective": network.config.objective,
         "k": network.config.states_per_mask,
@@ -161,23 +164,21 @@ def build_case(
         "exact": filled.exact,
         "warning": filled.warning,
         "molecules": molecules,
-        "segments": filler.segments(masked_text, masks),
+        "segments": filler.segments(masked_text, ids_of_masks),
         "states": states,
         "edges": edges if network.config.has_links else [],
-        "fillings": [
-            _add_details(filling, len(states) - 1, molecules) for filling in filled.fillings
-        ],
+        "fillings": fillings,
     }
 
 
-def _add_details(filling: Filling, last_state: int, molecules: bool) -> dict[str, Any]:
+def _describe_filling(filling: Filling, last_state: int, is_molecule: bool) -> dict[str, Any]:
     """A filling with its path and segments and, of a molecule, its problem and drawing."""
     details: dict[str, Any] = {
         **filling.to_json(),
         "path": [0, *(filling.path or []), last_state],
         "segments": filling.segments,
     }
-    if molecules:
+    if is_molecule:
         with rdBase.BlockLogs():
             details["problem"] = molecule_problem(filling.text)
             details["drawing"] = draw_molecule(filling.text, filling.segments)

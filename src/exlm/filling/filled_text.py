@@ -4,7 +4,7 @@ have the names of the output, which the docstring of `fill` explains."""
 import math
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from itertools import accumulate, count
+from itertools import accumulate
 from typing import Any
 
 from exlm.data.drawing import Segment
@@ -13,8 +13,7 @@ from exlm.filling.templates import MOST_CHOICES, Template
 
 @dataclass(frozen=True)
 class Molecule:
-    """What is known of a filling that should be a molecule; all but `valid` is None if it is
-    none."""
+    """What is known of a filling that should be a molecule; nothing else if it is not valid."""
 
     valid: bool
     smiles: str | None = None
@@ -57,11 +56,11 @@ class Filling:
     @property
     def segments_of_sites(self) -> list[Segment]:
         """The segments, each with the number of the site that it fills. In a text without sites,
-        masks side by side are one: of `C[MASK][MASK]O[MASK]` the sites are 0, 0 and 1."""
+        masks side by side are one site: those of `C[MASK][MASK]O[MASK]` are 0, 0 and 1."""
         # Segments alternate: the text before the first mask, its filling, the text behind it, ...
-        texts_between = [text for text, _ in self.segments[2:-1:2]]
-        has_text = [bool(text.strip()) for text in texts_between]
-        sites = self.site_of_mask or list(accumulate(has_text, initial=0))
+        texts_between_masks = [text for text, _ in self.segments[2:-1:2]]
+        begins_site = [bool(text.strip()) for text in texts_between_masks]
+        sites = self.site_of_mask or list(accumulate(begins_site, initial=0))
         return [(text, None if mask is None else sites[mask]) for text, mask in self.segments]
 
     @property
@@ -90,7 +89,7 @@ class Filling:
 
 
 def most_probable_first(fillings: Iterable[Filling]) -> list[Filling]:
-    """The fillings of a text by their probability times `length_probability`."""
+    """The fillings of a text, ranked by their probability times `length_probability`."""
     return sorted(
         fillings,
         key=lambda filling: -filling.log_probability - math.log(filling.length_probability or 1.0),
@@ -128,12 +127,13 @@ class FilledText:
 
     @property
     def choices(self) -> list["FilledText"]:
-        """A text with masks for each choice of the lengths of its sites; without sites itself."""
+        """The texts to fill: one for each choice of lengths of the sites; without sites, itself."""
         if self.template is None:
             return [self]
-        # Samples depend on these numbers, which no other text may change.
-        first = (self.line - 1) * MOST_CHOICES + 1
-        return list(map(FilledText, count(first), self.template.masked_texts))
+        # A line is in the seed of samples, so the lines of choices must not depend on other texts.
+        first_line = (self.line - 1) * MOST_CHOICES + 1
+        lines = enumerate(self.template.masked_texts, first_line)
+        return [FilledText(line, text) for line, text in lines]
 
     def to_json(self) -> dict[str, Any]:
         """The text and its fillings as a line of JSON."""

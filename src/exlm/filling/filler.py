@@ -20,9 +20,9 @@ from exlm.filling.templates import Template
 from exlm.filling.text_search import Beginning, TextSearch
 from exlm.model.masked_lm import ExLMForMaskedLM
 
-TEXTS = 5000  # how many texts are filled before the first of them is yielded
+TEXTS_AT_ONCE = 5000  # how many texts are filled before the first of them is yielded
 TOP_TOKENS = 5  # how many tokens of each state to tell
-RARE_PATHS = (
+RARE_PATHS_WARNING = (
     "these probabilities say little of the model, whose paths seldom have one state in every mask; "
     "see --free"
 )
@@ -67,10 +67,10 @@ class Filler:
             yield filled[0] if text.template is None else _merge(text, text.template, filled)
 
     def _fill_masks(self, texts: Sequence[FilledText]) -> Iterator[FilledText]:
-        """As `fill`, for texts with masks, of which TEXTS are filled at a time."""
-        for start in range(0, len(texts), TEXTS):
-            chunk = texts[start : start + TEXTS]
-            # A text that has a problem already is not filled.
+        """As `fill`, for texts with masks, of which TEXTS_AT_ONCE are filled together."""
+        for start in range(0, len(texts), TEXTS_AT_ONCE):
+            chunk = texts[start : start + TEXTS_AT_ONCE]
+            # An empty text, which is not filled, takes the place of a text that has a problem.
             usable = ["" if text.problem else text.text for text in chunk]
             masked_texts = tokenize(self.network, self.tokenizer, usable)
             filled_texts = [
@@ -95,8 +95,8 @@ class Filler:
         """The text with its fillings; `graph` is what the first pass says of it. Its line is part
         of the seed of samples."""
         options = self.options
-        paths, lengths = self._allowed_paths(graph)
-        if not lengths:
+        paths, probability_of_length = self._allowed_paths(graph)
+        if not probability_of_length:
             token_count = options.tokens or graph.num_masks
             state_count = len(graph.links) - 2
             problem = f"no path puts {token_count} tokens into its masks ({state_count} states)"
@@ -104,20 +104,20 @@ class Filler:
         text_search = TextSearch(masked_text, paths, graph, self.graphs, options)
         fillings: list[Filling] = []
         exact = None if options.samples else True
-        for length, probability in lengths.items():
+        for length, probability in probability_of_length.items():
             if options.samples is not None:
-                whole_fillings = text_search.samples(length, text.line)
+                results = text_search.sample(length, text.line)
             else:
-                whole_fillings, is_exact = text_search.best(length)
+                results, is_exact = text_search.find_best(length)
                 exact = exact and is_exact
             # With one token for each mask there is no other length.
             length_probability = probability if options.all_paths else None
-            for whole in whole_fillings:
-                fillings.append(self._filling(masked_text, whole, length_probability))
+            for result in results:
+                fillings.append(self._make_filling(masked_text, result, length_probability))
         kept = None
         if not options.all_paths:
             kept = min([graph_search.kept_share(graph), *text_search.kept_shares])
-        of_paths = RARE_PATHS if kept is not None and kept < 0.5 else ""
+        path_warning = RARE_PATHS_WARNING if kept is not None and kept < 0.5 else ""
         return replace(
             text,
             fillings=most_probable_first(fillings),
@@ -125,32 +125,32 @@ class Filler:
             kept=kept,
             passes=text_search.passes,
             states=self.states_of_masks(graph) if self.states and fillings else None,
-            warning="; ".join(filter(None, [masked_text.warning, of_paths])) or None,
+            warning="; ".join(filter(None, [masked_text.warning, path_warning])) or None,
         )
 
     def _allowed_paths(self, graph: Graph) -> tuple[Graph, dict[int, float]]:
         """The graph with only the paths that the options allow, and the probability of each number
-        of tokens they ask for."""
+        of tokens that they ask for and that a path has."""
         masks = graph.num_masks
         if not self.options.all_paths:
             paths = graph_search.with_one_per_mask(graph)
             has_path = graph_search.log_weight_of_all_paths(paths.links, masks) > -torch.inf
             return paths, {masks: 1.0} if has_path else {}
         distribution = graph_search.length_distribution(graph.links).exp().tolist()
-        lengths = [length for length, probability in enumerate(distribution) if probability > 0]
         allowed_lengths = self.options.lengths or [masks]
-        return graph, {n: distribution[n] for n in lengths if n in allowed_lengths}
+        return graph, {n: p for n, p in enumerate(distribution) if p > 0 and n in allowed_lengths}
 
-    def _filling(
-        self, masked_text: MaskedText, whole: Beginning, length_probability: float | None
+    def _make_filling(
+        self, masked_text: MaskedText, result: Beginning, length_probability: float | None
     ) -> Filling:
-        segments = self.segments(masked_text, whole.ids_of_masks)
-        ids_of_masks = [whole.ids_of_masks[place] for place in masked_text.masks]
+        """The filling of a result of a search, which has the tokens of all masks."""
+        segments = self.segments(masked_text, result.ids_of_masks)
+        ids_of_masks = [result.ids_of_masks[place] for place in masked_text.masks]
         return Filling(
             text="".join(text for text, _ in segments),
             tokens=[list(self.tokenizer.convert_ids_to_tokens(ids)) for ids in ids_of_masks],
-            log_probability=whole.log_prob,
-            path=whole.path,
+            log_probability=result.log_prob,
+            path=result.path,
             length_probability=length_probability,
             segments=segments,
         )
@@ -160,7 +160,7 @@ class Filler:
     ) -> list[Segment]:
         """The filled text in segments: what stands between the masks, and what fills each mask."""
         pieces: list[tuple[list[int], int | None]] = []  # tokens, and the mask that they fill
-        start = 1
+        start = 1  # the first token and the last one are BOS and EOS
         for mask, place in enumerate(masked_text.masks):
             pieces += [(masked_text.token_ids[start:place], None), (ids_of_masks[place], mask)]
             start = place + 1
@@ -180,9 +180,11 @@ class Filler:
     def describe_states(self, graph: Graph, token_count: int = TOP_TOKENS) -> list[MaskState]:
         """Every state of the graph, BOS and EOS included, with its `token_count` most probable
         tokens; the weights are probabilities among the paths that the options allow."""
-        paths, lengths = self._allowed_paths(graph)
-        visits = [p * graph_search.visits(paths, length).sum(0) for length, p in lengths.items()]
-        weights = torch.stack(visits).sum(0) / sum(lengths.values())
+        paths, probability_of_length = self._allowed_paths(graph)
+        visits = [
+            p * graph_search.visits(paths, n).sum(0) for n, p in probability_of_length.items()
+        ]
+        weights = torch.stack(visits).sum(0) / sum(probability_of_length.values())
         top = graph.probs.topk(min(token_count, graph.probs.shape[1]), dim=1)
         states = []
         for state, weight in enumerate(weights.tolist()):
@@ -216,8 +218,10 @@ def _merge(text: FilledText, template: Template, choices: list[FilledText]) -> F
     probability = 1 / len(usable)
     for choice, sites in zip(choices, template.sites_of_masks, strict=True):
         for filling in choice.fillings:
-            of_site = replace(filling, masked=choice.text, site_of_mask=sites)
-            fillings.append(replace(of_site, length_probability=probability))
+            filling_of_sites = replace(
+                filling, masked=choice.text, site_of_mask=sites, length_probability=probability
+            )
+            fillings.append(filling_of_sites)
     warnings = [choice.warning for choice in usable if choice.warning is not None]
     if problems:
         warnings.append(f"{len(problems)} of {len(choices)} choices of lengths: {problems[0]}")

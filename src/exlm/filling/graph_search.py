@@ -170,11 +170,11 @@ def beam_search(
     log_prob = graph.probs.new_zeros(1)  # [n] log p(y_1..y_i | m)
     # [n, N] a_i / sum of a_i: how probably the last token was emitted at each state
     at_state = torch.eye(1, len(graph.probs), dtype=graph.probs.dtype)
-    # the largest bound of all dropped beginnings, a logarithm like all bounds
+    # logarithms: the largest bound of all dropped beginnings, and of what the last token dropped
     dropped_bound = next_bound = -torch.inf
     for i, ceiling in enumerate(_ceilings(graph, log_mass)):
         at_next = at_state @ _log_steps(graph.links, log_mass, i).exp()
-        # [n, N] for the fillings that go on with each state
+        # [n, N] of the fillings that go on with each state
         bounds = log_prob[:, None] + at_next.log() + ceiling
         reachable = (bounds > -torch.inf).any(0).nonzero()[:, 0]
         if len(bounds) == 1:
@@ -183,7 +183,7 @@ def beam_search(
             candidate_ids = best_tokens.indices[reachable, :candidates].unique()
             dropped_bound = max(dropped_bound, float(_log_product(bounds, best_other_token).max()))
         candidate_probs = graph.probs[reachable[:, None], candidate_ids]
-        # [n * c] of c candidates, for the fillings that go on with each token
+        # [n * c] of the fillings that go on with each of c candidates
         bounds_of_tokens = _log_product(bounds[:, reachable], candidate_probs).flatten()
         dropped_bound = max(dropped_bound, next_bound)
         is_last = i == length - 1
@@ -195,6 +195,7 @@ def beam_search(
         token_ids = torch.cat([token_ids[parents], next_ids[:, None]], dim=1)
         log_prob = log_prob[parents] + log_step
         at_state = (log_emitted - log_step[:, None]).exp()
+    # The last token drops whole fillings, none of which is more probable than the n best.
     is_bounded = len(log_prob) == n_best and float(log_prob[-1]) >= dropped_bound
     exact = is_bounded or dropped_bound == -torch.inf
     path, _ = alignment.best_path(*_alignment_arguments(graph, _emission(graph, token_ids)))
@@ -236,8 +237,8 @@ def _log_steps(links: Tensor, log_mass: Tensor, i: int) -> Tensor:
     return torch.where(before > -torch.inf, links + log_mass[i + 1] - before, -torch.inf)
 
 
-def generator(*counters: int) -> torch.Generator:
-    """What makes the samples of these counters, such as a seed and the number of a text."""
+def make_generator(*counters: int) -> torch.Generator:
+    """The source of the samples of these counters, such as a seed and the number of a text."""
     bits = random_bits(Purpose.SAMPLED_FILLING, *counters)
     return torch.Generator().manual_seed(int(bits) >> 1)
 

@@ -32,7 +32,7 @@ class MaskedText(NamedTuple):
     warning: str = ""  # what is odd about a text that can be filled
 
     def fill_in(self, ids_of_masks: dict[int, list[int]]) -> "MaskedText":
-        """The text with the token of each of some masks, by the place of the mask."""
+        """The text in which the masks at these places are filled, each with one token."""
         token_ids = list(self.token_ids)
         for place, [token] in ids_of_masks.items():
             token_ids[place] = token
@@ -117,8 +117,8 @@ def graphs_of_texts(
     texts: Sequence[MaskedText],
     tokens_per_batch: int = TOKENS_PER_BATCH,
 ) -> Iterator[tuple[int, Graph]]:
-    """The number of every text without a problem and, on the CPU, the graph of what the model says
-    about its masks. The longest come first, because too small a memory then shows at once."""
+    """Yields the number of every text without a problem and, on the CPU, the graph of what the
+    model says about its masks. The longest come first: too small a memory then shows at once."""
     network.eval()
     max_tokens = min(tokens_per_batch, MOST_LOGITS // network.config.vocab_size)
     usable = [number for number, text in enumerate(texts) if text.problem is None]
@@ -136,6 +136,7 @@ def graphs_of_texts(
 def _graphs_of_batch(
     network: ExLMForMaskedLM, tokenizer: PreTrainedTokenizerFast, texts: list[MaskedText]
 ) -> list[Graph]:
+    """The graphs of texts that the network reads together."""
     batch = tokenizer.pad(
         {"input_ids": [text.token_ids for text in texts]},
         return_tensors="pt",
@@ -157,7 +158,7 @@ def _graphs_of_batch(
         lengths = lattice.target_lengths
         places = lattice.target_index
         logits = output.log_marginals.cpu()
-        # log-probabilities of 0: each state keeps one link (`with_one_per_mask`), which is certain
+        # Log-probabilities of 0: each state will keep one link, to the next mask, which is certain.
         links = logits.new_zeros(*places.shape, places.shape[1])
     graphs = []
     for row, length in enumerate(lengths.tolist()):

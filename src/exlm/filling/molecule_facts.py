@@ -11,12 +11,11 @@ from exlm.filling.filled_text import FilledText, Molecule
 from exlm.filling.molecule_sites import SITES
 from exlm.filling.templates import Template
 
-MOST_MATCHES = 1000  # ways to find what stays in a molecule
+MOST_MATCHES = 1000  # ways to find the core of a template in a molecule that are tried
 
 
 def judge(filled: FilledText, known_molecules: Set[str] | None) -> FilledText:
-    """The text whose fillings have what is known of their molecules. A filling that breaks what
-    stays of the text's template, or is in more pieces, is not valid.
+    """The text, whose fillings say what is known of their molecules.
 
     Args:
         known_molecules: the canonical SMILES of molecules that are not new, whatever their charges
@@ -27,7 +26,7 @@ def judge(filled: FilledText, known_molecules: Set[str] | None) -> FilledText:
     earlier = set[str]()
     fillings = []
     for filling in filled.fillings:
-        molecule = _molecule(filling.text, filled.template)
+        molecule = _read_valid_molecule(filling.text, filled.template)
         facts = Molecule(valid=False)
         if molecule is not None:
             smiles = Chem.MolToSmiles(molecule)
@@ -48,9 +47,9 @@ def judge(filled: FilledText, known_molecules: Set[str] | None) -> FilledText:
     return replace(filled, fillings=fillings)
 
 
-def _molecule(smiles: str, template: Template | None) -> Chem.Mol | None:
-    """The molecule, if it is one without radicals that is what stays of a template with something
-    at its sites alone, in as many pieces."""
+def _read_valid_molecule(smiles: str, template: Template | None) -> Chem.Mol | None:
+    """The molecule; None if RDKit cannot read it or it has radicals, if it is not in as many pieces
+    as the template, or if it is not the template's core with something new at every site alone."""
     if molecule_problem(smiles) is not None:
         return None
     with rdBase.BlockLogs():
@@ -67,7 +66,7 @@ def _molecule(smiles: str, template: Template | None) -> Chem.Mol | None:
 def _hangs_on_sites(molecule: Chem.Mol, core: Chem.Mol) -> bool:
     """Whether a molecule is the `core` of `remove_points` with new bonds at each of its sites, and
     nowhere else."""
-    # each is a way to find the core: [atoms of the core] the atom of the molecule
+    # A match has, for each atom of the core, the number of an atom of the molecule.
     for match in molecule.GetSubstructMatches(core, uniquify=False, maxMatches=MOST_MATCHES):
         atoms = zip(core.GetAtoms(), map(molecule.GetAtomWithIdx, match), strict=True)
         if all(_has_new_bonds(atom, filled_atom) for atom, filled_atom in atoms):

@@ -4,7 +4,7 @@ or two that are bonded to each other, the ends of a linker.
 | asked for                     | the molecule with sites                                        |
 | ----------------------------- | -------------------------------------------------------------- |
 | fragments, `C[*:1].N[*:1]`    | `join_fragments`: `C[*:1][*:1]N`                               |
-| a group of `CCO`, as `[OH]`   | `find_groups`, and of these `free_groups`: `CC[*:1]`           |
+| a group of `CCO`, as `[OH]`   | `find_groups`, then `free_groups`: `CC[*:1]`                   |
 
 `to_smiles` writes it, and `remove_points` gives what every filled molecule must have."""
 
@@ -25,9 +25,8 @@ RING_DIGIT = re.compile(r"[=#/\\-]?[\d%]")
 
 
 def join_fragments(fragments: Chem.Mol) -> Chem.Mol:
-    """A molecule whose attachment points (`[*:1]`, `[*]`, `*`, or RDKit's `[16*]`) all have a
-    number, and in which the two ends of a linker are bonded: points with the same number, or one in
-    each of two fragments."""
+    """Gives every attachment point (`[*:1]`, `[*]`, `*`, or RDKit's `[16*]`) a number, and bonds
+    the two ends of a linker: points with the same number, or one in each of two fragments."""
     molecule = Chem.RWMol(fragments)
     points = [atom for atom in molecule.GetAtoms() if atom.GetAtomicNum() == 0]
     if not points:
@@ -187,35 +186,35 @@ def to_smiles(molecule: Chem.Mol, sampled: bool) -> str:
 
 
 def _cost(smiles: str, sampled: bool) -> tuple[int, ...]:
-    """How many ring digits follow sites, and what else speaks against a SMILES.
+    """What speaks against a SMILES, the worst first: the number of ring digits behind its sites.
 
-    To rank pieces, it must not begin with a site: canonical SMILES, which models learn, begin with
-    few kinds of pieces. In `molecules-5M` true pieces of 120 held-out molecules, each on one bond,
-    have a joint nll of 9.6 nats there, of 5.1 in a branch and of 4.1 at the end. Of other SMILES
-    the first is taken, RDKit's own if possible.
+    Where fillings are ranked, then that it begins with a site: canonical SMILES, which models
+    learn, begin with few kinds of pieces. In `molecules-5M` true pieces of 120 held-out molecules,
+    each on one bond, have a joint nll of 9.6 nats at the beginning, of 5.1 in a branch and of 4.1
+    at the end. Of equal SMILES the first is taken, RDKit's own if possible.
 
-    Where pieces are `sampled`, fewest rings are open at its sites (their digits could be closed by
-    a filling), and it begins with a site: samples of 4 to 8 tokens were molecules more than twice
-    as often there as in RDKit's own SMILES."""
+    Where fillings are `sampled`, then the number of rings that are open at its sites, since a
+    filling could close them; then that it does not begin with a site: at the beginning, samples of
+    4 to 8 tokens were molecules more than twice as often as in RDKit's own SMILES."""
     sites = list(SITE.finditer(smiles))
-    closing = sum(RING_DIGIT.match(smiles, site.end()) is not None for site in sites)
-    begins = sites[0].start() == 0
+    digits = sum(RING_DIGIT.match(smiles, site.end()) is not None for site in sites)
+    begins_with_site = sites[0].start() == 0
     if not sampled:
-        return closing, begins
+        return digits, begins_with_site
     open_rings = sum(_open_rings(smiles[: site.start()]) for site in sites)
-    return closing, open_rings, not begins
+    return digits, open_rings, not begins_with_site
 
 
 def _is_branching(smiles: str, site: re.Match[str]) -> bool:
-    """Whether two pieces of the molecule are bonded to the last token of a site: both behind it, or
-    one by a ring digit."""
+    """Whether two atoms are bonded to the last token of a site: both behind it, as in `[*:1](C)N`,
+    or one by a ring digit, as in `[*:1]1CCO1`."""
     is_first = site.start() == 0 or smiles[site.start() - 1] == "."
     behind = smiles[site.end() : site.end() + 1]
     return behind == "(" or (is_first and RING_DIGIT.match(smiles, site.end()) is not None)
 
 
 def _open_rings(smiles: str) -> int:
-    """How many ring digits are open at the end of the beginning of a SMILES."""
+    """How many ring digits are open where the beginning of a SMILES ends: in `C1CC` one."""
     tokens = re.findall(SMILES_PATTERN, smiles)
     digits = [token for token in tokens if token.isdigit() or token[0] == "%"]
     return sum(digits.count(digit) % 2 for digit in set(digits))

@@ -71,7 +71,7 @@ class FillOptions:
         if not 0.01 <= self.temperature <= 100:
             raise InputError(f"temperature is {self.temperature}; give a number from 0.01 to 100")
         if self.tokens is not None:
-            parse_lengths(self.tokens, "tokens")
+            parse_numbers(self.tokens, "tokens")
         if self.passes != "all":
             check_at_least(self, passes=1)
         if self.passes not in (None, 1) and self.all_paths:
@@ -83,7 +83,7 @@ class FillOptions:
     @property
     def lengths(self) -> range | None:
         """The numbers of tokens that `tokens` names; None without `tokens`."""
-        return None if self.tokens is None else parse_lengths(self.tokens, "tokens")
+        return None if self.tokens is None else parse_numbers(self.tokens, "tokens")
 
     @property
     def all_paths(self) -> bool:
@@ -92,7 +92,7 @@ class FillOptions:
 
     @property
     def most_passes(self) -> Passes:
-        """In how many passes of the network to fill a text that has as many masks."""
+        """In how many passes of the network to fill a text; fewer where it has fewer masks."""
         if self.passes is not None:
             return self.passes
         return 1 if self.all_paths else DEFAULT_PASSES
@@ -157,7 +157,7 @@ class FillCommandOptions(FillOptions):
         if self.keep is not None and self.replace is not None:
             raise InputError("give keep or replace, not both")
         for entry in self.site or []:
-            parse_lengths(entry.rpartition("=")[2], "site")
+            parse_numbers(entry.rpartition("=")[2], "site")
         if self.has_sites and (self.states or self.all_paths):
             raise InputError(
                 "states, tokens and free are for texts with masks; leave out site, keep and replace"
@@ -169,7 +169,7 @@ class FillCommandOptions(FillOptions):
         return any(option is not None for option in (self.site, self.keep, self.replace))
 
 
-def parse_lengths(text: str, option: str) -> range:
+def parse_numbers(text: str, option: str) -> range:
     """The numbers in `3` or `2-4`, the value of an option. InputError if it cannot be read, or
     names 0 or no number."""
     match = re.fullmatch(r"(\d{1,6})(?:-(\d{1,6}))?", str(text).strip())
@@ -197,8 +197,8 @@ def allowed_tokens(
         usable -= {"[", *MARKED_CHARACTERS}
         elements = {token: element_of(token) for token in vocabulary}
         atoms = {token: element for token, element in elements.items() if element is not None}
-    allow = _tokens_named(options.allow, "allow", tokenizer, usable, atoms)
-    forbid = _tokens_named(options.forbid, "forbid", tokenizer, usable, atoms)
+    allow = _find_named_tokens(options.allow, "allow", tokenizer, usable, atoms)
+    forbid = _find_named_tokens(options.forbid, "forbid", tokenizer, usable, atoms)
     # atoms and other tokens are limited apart, each if any of them is named
     for kind in (set(atoms), set(vocabulary) - set(atoms)):
         if allow & kind:
@@ -212,7 +212,7 @@ def allowed_tokens(
     return allowed
 
 
-def _tokens_named(
+def _find_named_tokens(
     entries: str | None,
     option: str,
     tokenizer: PreTrainedTokenizerFast,

@@ -174,26 +174,26 @@ def score_mutants(
     problems, "" where it has scores."""
     scores = np.full((len(mutants), 2), np.nan)
     problems = [mutant.problem for mutant in mutants]
-    # the rows with the same masked text, which one forward pass serves
-    rows_of_text = defaultdict[str, list[int]](list)
+    # the numbers of the rows with the same masked text, which one forward pass serves
+    rows_by_text = defaultdict[str, list[int]](list)
     for row, mutant in enumerate(mutants):
         if mutant.changes:
             residues = list(mutant.wild)
             for place in mutant.changes:
                 residues[place] = str(tokenizer.mask_token)
-            rows_of_text["".join(residues)].append(row)
+            rows_by_text["".join(residues)].append(row)
         # the wild type itself
         elif not mutant.problem:
             scores[row] = 0.0
-    if not rows_of_text:
+    if not rows_by_text:
         return scores, problems
-    masked_texts = tokenize(network, tokenizer, list(rows_of_text))
-    rows_by_text = list(rows_of_text.values())
-    for masked_text, rows in zip(masked_texts, rows_by_text, strict=True):
+    masked_texts = tokenize(network, tokenizer, list(rows_by_text))
+    row_groups = list(rows_by_text.values())  # in the order of the masked texts
+    for masked_text, rows in zip(masked_texts, row_groups, strict=True):
         for row in rows:
             problems[row] = masked_text.problem or ""
     for number, graph in graphs_of_texts(network, tokenizer, masked_texts):
-        rows = rows_by_text[number]
+        rows = row_groups[number]
         token_ids = []  # of the new residues and the old ones
         for row in rows:
             changes = mutants[row].changes
@@ -207,12 +207,10 @@ def log_odds(graph: Graph, token_ids: Tensor) -> np.ndarray:
     """Both scores [rows, 2] of `token_ids` [rows, 2, masks], the tokens of the mutants and of the
     wild types at the masks. The first score sums over all paths, the second over the paths with one
     state in every mask alone, as `exlm fill` does in one pass."""
-    masks = token_ids.shape[2]
-    # [masks, V]
-    marginals = graph_search.marginals(graph).log()
-    singly = marginals[torch.arange(masks), token_ids].sum(-1)
-    jointly = graph_search.log_probability(
-        graph_search.with_one_per_mask(graph), token_ids.flatten(0, 1)
-    )
+    masks = torch.arange(token_ids.shape[2])
+    log_marginals = graph_search.marginals(graph).log()  # [masks, V]
+    singly = log_marginals[masks, token_ids].sum(-1)  # [rows, 2], as `jointly`
+    one_per_mask = graph_search.with_one_per_mask(graph)
+    jointly = graph_search.log_probability(one_per_mask, token_ids.flatten(0, 1))
     mutant, wild = torch.stack([singly, jointly.view_as(singly)]).unbind(-1)
     return (mutant - wild).T.numpy()

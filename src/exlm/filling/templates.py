@@ -19,7 +19,7 @@ from exlm.filling.molecule_sites import (
     remove_points,
     to_smiles,
 )
-from exlm.filling.options import FillCommandOptions, parse_lengths
+from exlm.filling.options import FillCommandOptions, parse_numbers
 
 MASK = "[MASK]"
 MOST_CHOICES = 1000  # how many choices of lengths a text may have, over all its sites
@@ -31,19 +31,19 @@ class Template:
 
     masked_texts: list[str]  # the text with masks, for each choice of the lengths of all sites
     sites_of_masks: list[list[int]]  # for each of these, the number of the site of every mask
-    original: str | None = None  # the molecule of which a piece was freed
-    core: Chem.Mol | None = None  # what a filled molecule has, with something at its sites alone
+    original: str | None = None  # the molecule, before a piece of it was freed
+    core: Chem.Mol | None = None  # the molecule without its sites: every filled one must contain it
 
 
 def protein_template(sequence: str, options: FillCommandOptions) -> Template:
-    """A protein whose residues at the places of `site` are free: from 1, both ends included.
-    InputError for places that it does not have."""
+    """The template of a protein. The residues that `site` names, counted from 1 and both ends
+    included, are free. InputError if it does not have them."""
     if options.keep is not None or options.replace is not None:
         raise InputError(
             "keep and replace are SMARTS, for models of molecules; "
             "give the residues that are free, as --site 30-37"
         )
-    places = [parse_lengths(entry, "site") for entry in options.site or []]
+    places = [parse_numbers(entry, "site") for entry in options.site or []]
     places.sort(key=lambda residues: residues[0])
     texts = []
     end = 0
@@ -58,13 +58,13 @@ def protein_template(sequence: str, options: FillCommandOptions) -> Template:
         texts.append(sequence[end : first - 1])
         end = last
     lengths = [[len(residues)] for residues in places]
-    return _template([*texts, sequence[end:]], lengths, range(len(places)))
+    return _make_template([*texts, sequence[end:]], lengths, range(len(places)))
 
 
 def molecule_template(smiles: str, options: FillCommandOptions) -> Template:
-    """A molecule with sites: what hangs on the atoms that the SMARTS `keep` matches, the atoms that
-    `replace` matches, or else its attachment points. The sites of `keep` and `replace` have as many
-    tokens as now, unless `site` says otherwise. InputError if the molecule does not fit them."""
+    """The template of a molecule. Its sites are what hangs on the atoms of the SMARTS `keep`, the
+    atoms of the SMARTS `replace`, or else its attachment points. With a SMARTS, a site has as many
+    tokens as now, unless `site` says otherwise. InputError if the molecule does not fit."""
     problem = molecule_problem(smiles)
     if problem:
         raise InputError(problem)
@@ -82,7 +82,7 @@ def molecule_template(smiles: str, options: FillCommandOptions) -> Template:
     pieces = SITE.split(to_smiles(with_sites, sampled=options.samples is not None))
     numbers = pieces[1::2]
     lengths = _lengths_of_sites(numbers, options.site or [], lengths_now)
-    template = _template(pieces[::2], lengths, list(map(int, numbers)))
+    template = _make_template(pieces[::2], lengths, list(map(int, numbers)))
     return replace(template, original=original, core=remove_points(with_sites))
 
 
@@ -100,7 +100,7 @@ def _lengths_of_sites(
             raise InputError(f"site is {entry}, but there is no site {name}, only {there_are}")
         if name in length_of_name:
             raise InputError(f"site has {entry} for what it has before; leave out one of both")
-        length_of_name[name] = parse_lengths(length, "site")
+        length_of_name[name] = parse_numbers(length, "site")
     lengths = []
     for number in numbers:
         by_entry = length_of_name.get(number) or length_of_name.get("")
@@ -119,7 +119,7 @@ def _lengths_of_sites(
     return lengths
 
 
-def _template(
+def _make_template(
     texts: Sequence[str], lengths_of_sites: Sequence[Sequence[int]], numbers: Sequence[int]
 ) -> Template:
     """The template of texts with a site between two of them. Of `CC` and `O`, with a site of one or

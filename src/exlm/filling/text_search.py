@@ -35,12 +35,12 @@ class TextSearch:
     """A search of the fillings of one text."""
 
     text: MaskedText
-    paths: Graph  # the paths of the first pass that are allowed
-    first: Graph  # all paths of the first pass
-    # yields the numbers and graphs of texts; in order, if they are equally long
+    allowed_paths: Graph  # the paths of the first pass that the options allow
+    first_graph: Graph  # all paths of the first pass
+    # yields the number and the graph of each text; in order, if they are equally long
     read: Callable[[list[MaskedText]], Iterable[tuple[int, Graph]]]
     options: FillOptions
-    # the `graph_search.kept_share` of every graph of a later pass that was read
+    # the `graph_search.kept_share` of every graph of a later pass, which the search adds
     kept_shares: list[float] = field(default_factory=list)
 
     @property
@@ -48,22 +48,22 @@ class TextSearch:
         """How many passes fill all masks."""
         return passes_needed(self.options.most_passes, len(self.text.masks))
 
-    def best(self, length: int) -> tuple[list[Beginning], bool]:
+    def find_best(self, length: int) -> tuple[list[Beginning], bool]:
         """The `n_best` most probable fillings of `length` tokens that a beam search finds, the best
         first, and whether no missing one is more probable."""
         n_best, beam = self.options.n_best, self.options.beam
         if self.passes == 1:
-            fillings = graph_search.beam_search(self.paths, length, n_best, beam)
-            return _continue(EMPTY, self.paths, fillings), fillings.exact
+            fillings = graph_search.beam_search(self.allowed_paths, length, n_best, beam)
+            return _continue(EMPTY, self.allowed_paths, fillings), fillings.exact
         # A narrow search takes less time, and is mostly exact.
         narrow = min(2 * n_best, beam)
-        beginnings, exact = self._best_in_passes(narrow)
+        beginnings, exact = self._find_best_in_passes(narrow)
         if not exact and narrow < beam:
-            beginnings, exact = self._best_in_passes(beam)
+            beginnings, exact = self._find_best_in_passes(beam)
         return beginnings, exact
 
-    def _best_in_passes(self, beam: int) -> tuple[list[Beginning], bool]:
-        """As `best`, in several passes. Each pass keeps the `beam` best beginnings.
+    def _find_best_in_passes(self, beam: int) -> tuple[list[Beginning], bool]:
+        """As `find_best`, in several passes. Each pass keeps the `beam` best beginnings.
 
         A beginning is at least as probable as all fillings that continue it. So the search is exact
         if the n-th filling is at least as probable as every beginning that was dropped."""
@@ -92,15 +92,16 @@ class TextSearch:
         is_bounded = len(best) == size and best[-1].log_prob >= dropped_bound
         return best, is_bounded or dropped_bound == -math.inf
 
-    def samples(self, length: int, line: int) -> list[Beginning]:
+    def sample(self, length: int, line: int) -> list[Beginning]:
         """Fillings of `length` tokens, sampled pass by pass. The seed, the line of the text, the
         length and in several passes the pass and the number of the beginning decide each."""
         count = self.options.samples or 0
         seed = (self.options.seed, line, length)
         # Not `passes`: if several are asked for, the seeds name the pass, also of a single mask.
         if self.options.most_passes == 1:
-            fillings = graph_search.sample(self.paths, length, count, graph_search.generator(*seed))
-            return _continue(EMPTY, self.paths, fillings)
+            generator = graph_search.make_generator(*seed)
+            fillings = graph_search.sample(self.allowed_paths, length, count, generator)
+            return _continue(EMPTY, self.allowed_paths, fillings)
         beginnings = [EMPTY]
         for passes_left in range(self.passes, 0, -1):
             longer = list[Beginning]()
@@ -108,7 +109,7 @@ class TextSearch:
             samples_of_each = count // len(beginnings)
             graphs = self._graphs_of_next_masks(beginnings, passes_left, at_once=count)
             for number, (beginning, graph) in enumerate(zip(beginnings, graphs, strict=True)):
-                generator = graph_search.generator(*seed, passes_left, number)
+                generator = graph_search.make_generator(*seed, passes_left, number)
                 fillings = graph_search.sample(graph, graph.num_masks, samples_of_each, generator)
                 longer += _continue(beginning, graph, fillings)
             beginnings = longer
@@ -120,7 +121,7 @@ class TextSearch:
         """For each beginning the graph of the masks that the next pass reveals. The network reads
         `at_once` beginnings together."""
         if passes_left == self.passes:
-            yield _most_certain_masks(self.first, self.text.masks, passes_left)
+            yield _most_certain_masks(self.first_graph, self.text.masks, passes_left)
             return
         for start in range(0, len(beginnings), at_once):
             texts = [self.text.fill_in(b.ids_of_masks) for b in beginnings[start : start + at_once]]

@@ -174,8 +174,8 @@ class ArchitectureConfig:
         return self.num_hidden_layers - int(self.expanded_layers)
 
     def rotary_axes(self, reads_copies: bool) -> int:
-        """Axes of the rotary positions in a layer that reads copies of masks, or does not: 1 (token
-        position) or 2 (token position, copy index)."""
+        """How many axes the rotary positions have in a layer that reads copies of masks or none: 1
+        (token position) or 2 (token position, copy index)."""
         if self.rotary == "1d" or self.state_share == 0:
             return 1
         return 2 if reads_copies or self.rotary == "2d" else 1

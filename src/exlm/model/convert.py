@@ -12,9 +12,7 @@ from exlm.model.configuration_exlm import ExLMConfig
 from exlm.model.masked_lm import ExLMForMaskedLM
 
 TRUNK = "encoder.sentence_encoder."
-EMBEDDINGS = TRUNK + "embed_tokens"
-POSITIONS = "encoder.link_positional"
-GATE = "encoder.gate_linear"
+POSITIONS = "encoder.link_positional.weight"
 THEIRS: dict[str, str] = yaml.safe_load(
     Path(__file__).with_name("official.yaml").read_text(encoding="utf-8")
 )
@@ -30,16 +28,16 @@ def from_official(state_dict: Mapping[str, Any], num_states: int) -> ExLMForMask
     too, as there."""
     weights = {name: torch.as_tensor(value) for name, value in state_dict.items()}
     try:
-        vocabulary, width = weights[EMBEDDINGS + ".weight"].shape
+        vocabulary, width = weights[TRUNK + "embed_tokens.weight"].shape
         config = ExLMConfig(
             vocab_size=vocabulary,
             hidden_size=width,
             num_hidden_layers=len(
                 {name.split(".")[3] for name in weights if name.startswith(TRUNK + "layers.")}
             ),
-            num_attention_heads=len(weights[GATE + ".weight"]),
+            num_attention_heads=len(weights["encoder.gate_linear.weight"]),
             intermediate_size=len(weights[TRUNK + "layers.0.fc1.weight"]),
-            max_position_embeddings=len(weights[POSITIONS + ".weight"]) - PADDING_ROWS,
+            max_position_embeddings=len(weights[POSITIONS]) - PADDING_ROWS,
             mask_token_id=vocabulary - 1,
             num_states=num_states,
             boundary_states="k",
@@ -55,7 +53,7 @@ def from_official(state_dict: Mapping[str, Any], num_states: int) -> ExLMForMask
             else:
                 tensors = [weights[their_name]]
             translated[name] = torch.cat(tensors)
-        translated["transition.positions.weight"] = weights[POSITIONS + ".weight"][PADDING_ROWS:]
+        translated["transition.positions.weight"] = weights[POSITIONS][PADDING_ROWS:]
     except KeyError as missing:
         raise InputError(
             f"the state dict has no weight {missing}; is it a checkpoint of the ExLM release?"

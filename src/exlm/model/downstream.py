@@ -24,7 +24,7 @@ class ExLMClassificationModel(ExLMPreTrainedModel):
     """What classification of sequences and of tokens share. A subclass makes the `classifier`."""
 
     output_class: ClassVar[type[outputs.ModelOutput]]
-    labels_tokens: ClassVar[bool]  # whether every token has a label, or every sequence
+    has_token_labels: ClassVar[bool]  # whether every token has a label; else every sequence has
     classifier: nn.Module
 
     def __init__(self, config: ExLMConfig) -> None:
@@ -54,7 +54,7 @@ class ExLMClassificationModel(ExLMPreTrainedModel):
             input_ids, attention_mask, position_ids, token_type_ids, inputs_embeds
         )
         problem_type: str | None = self.config.problem_type
-        if self.labels_tokens:
+        if self.has_token_labels:
             problem_type = "single_label_classification"
             encoded = self.exlm.encode_tokens(sequences, every_layer, repeat_pooling="first")
         else:
@@ -73,7 +73,7 @@ class ExLMForSequenceClassification(ExLMClassificationModel):
     marks a missing label."""
 
     output_class = outputs.SequenceClassifierOutput
-    labels_tokens = False
+    has_token_labels = False
 
     def __init__(self, config: ExLMConfig) -> None:
         super().__init__(config)
@@ -88,7 +88,7 @@ class ExLMForTokenClassification(ExLMClassificationModel):
     the model repeats its input, logits and `hidden_states` belong to each token's first repeat."""
 
     output_class = outputs.TokenClassifierOutput
-    labels_tokens = True
+    has_token_labels = True
     classifier: nn.Linear
 
     def __init__(self, config: ExLMConfig) -> None:
@@ -132,10 +132,8 @@ class ExLMForQuestionAnswering(ExLMPreTrainedModel):
         sequences = self.exlm.task_input(
             input_ids, attention_mask, position_ids, token_type_ids, inputs_embeds
         )
-        vectors, hidden_states = self.exlm.encode_tokens(
-            sequences, every_layer, repeat_pooling="first"
-        )
-        logits = linear(vectors, self.qa_outputs)
+        encoded = self.exlm.encode_tokens(sequences, every_layer, repeat_pooling="first")
+        logits = linear(encoded.hidden, self.qa_outputs)
         # In bfloat16 different spans would have equal logits.
         logits = logits.to(at_least_float32(logits.dtype))
         if attention_mask is not None:
@@ -150,7 +148,7 @@ class ExLMForQuestionAnswering(ExLMPreTrainedModel):
             loss=loss,
             start_logits=start_logits,
             end_logits=end_logits,
-            hidden_states=hidden_states or None,
+            hidden_states=encoded.hidden_states or None,
         )
 
 
@@ -194,9 +192,9 @@ def classification_loss(
 def span_loss(
     start_logits: Tensor, end_logits: Tensor, starts: Tensor, ends: Tensor
 ) -> tuple[Tensor, Tensor]:
-    """The sum over a batch of the mean of the cross entropies of start and end, and the number of
-    sequences in it; logits are [B, S], positions [B] or [B, 1]. A sequence counts half if one of
-    its two positions lies outside of the S tokens, and not at all if both do."""
+    """The sum of the losses of all sequences, and their number; logits are [B, S], positions [B] or
+    [B, 1]. A loss is half the cross entropy of the start plus half the cross entropy of the end. A
+    position outside of the S tokens adds nothing, and takes half a sequence from the number."""
     start_total, start_count = _position_loss(start_logits, starts)
     end_total, end_count = _position_loss(end_logits, ends)
     return (start_total + end_total) / 2, (start_count + end_count) / 2

@@ -112,7 +112,7 @@ class ExLMTransitionHead(nn.Module):
 
 
 class ExLMClassificationHead(nn.Module):
-    """The head of RoBERTa, on one vector per sequence: dropout, linear, tanh, dropout, linear."""
+    """RoBERTa's head, for one vector per sequence: dropout, linear, tanh, dropout, linear."""
 
     def __init__(self, config: ExLMConfig) -> None:
         super().__init__()

@@ -93,12 +93,13 @@ class ExLMForMaskedLM(ExLMPreTrainedModel):
         else:
             lattice = self.exlm.expand(input_ids, attention_mask, labels=labels)
 
+        # A loss alone reads only the states, which `lattice_output` then computes.
         encoded: Encoded | None = None
-        lattice_states: Tensor | None = None
+        states: Tensor | None = None
         if wants_logits or every_layer:
             encoded = self.exlm.encode(lattice, every_layer=every_layer)
-            lattice_states = gather_positions(encoded.hidden, lattice.state_index)
-        output = self.lattice_output(lattice, lattice_states, prior)
+            states = gather_positions(encoded.hidden, lattice.state_index)
+        output = self.lattice_output(lattice, states, prior)
         logits = self._logits(encoded.hidden, output) if encoded and wants_logits else None
         hidden_states = encoded.hidden_states if encoded and every_layer else None
         if not wants_loss:
@@ -134,5 +135,5 @@ class ExLMForMaskedLM(ExLMPreTrainedModel):
         return LatticeOutput(lattice, states, self.objective, self.head, self.transition, prior)
 
     def lattice_states(self, lattice: Lattice) -> Tensor:
-        """Hidden states [B, N, D] of the lattice's states, which alone are read in training."""
+        """Hidden states [B, N, D] of the lattice's states; the last layer computes no others."""
         return self.exlm.encode(lattice, lattice.state_index, lattice.state_lengths).hidden

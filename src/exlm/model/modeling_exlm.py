@@ -195,8 +195,8 @@ class ExLMModel(ExLMPreTrainedModel):
         output_positions: Tensor | None,
         output_counts: Tensor | None,
     ) -> list[Stage]:
-        """The first `layer_count` layers in one stage; in a late expansion, those before it and
-        those after it. The output positions are of the last stage."""
+        """The first `layer_count` layers in one stage, or in the two stages of a late expansion.
+        The output positions are of the last stage."""
         device = self.embeddings.weight.device
         without_padding = self.removes_padding(torch.is_autocast_enabled(device.type))
         first_expanded = min(self.config.unexpanded_layers, layer_count)
@@ -205,7 +205,7 @@ class ExLMModel(ExLMPreTrainedModel):
             if not layers:
                 continue
             is_last = layers.stop == layer_count
-            reads_copies = layers.start >= self.config.unexpanded_layers
+            reads_copies = self.config.expands and layers.start >= self.config.unexpanded_layers
             stage_sequences = sequences
             if not reads_copies and sequences.unexpanded is not None:
                 stage_sequences = sequences.unexpanded
@@ -247,8 +247,7 @@ class ExLMModel(ExLMPreTrainedModel):
         dtype = weight.dtype
         if torch.is_autocast_enabled(weight.device.type):
             dtype = torch.get_autocast_dtype(weight.device.type)
-        axes = config.rotary_axes(reads_copies and config.expands)
-        positions = position_ids[..., :axes]
+        positions = position_ids[..., : config.rotary_axes(reads_copies)]
         cos, sin = rotary_tables(positions, config.head_dim, config.rotary_base, config.state_share)
         return cos.to(dtype), sin.to(dtype)
 
@@ -377,9 +376,8 @@ class ExLMModel(ExLMPreTrainedModel):
                 read_layers=self.config.task_layers,
                 every_layer=every_layer,
             )
-            return Encoded(
-                hidden[:, 0], tuple(self._pool_repeats(x, pooling) for x in hidden_states)
-            )
+            hidden_states = tuple(self._pool_repeats(x, pooling) for x in hidden_states)
+            return Encoded(hidden[:, 0], hidden_states)
         # The repeats of a token are pooled as the tokens are.
         vectors, hidden_states = self.encode_tokens(sequences, every_layer, repeat_pooling="mean")
         if attention_mask is None:

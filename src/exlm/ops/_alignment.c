@@ -49,40 +49,40 @@ INLINE float base2(float x) {
  * group that holds `first` to the one that holds `last`. So no remainder loops are needed, which short bands would
  * mostly run. Outside a row's band, `links` is LOG_ZERO or the weight is 0, so the extra lanes add nothing. */
 #define LANES 16
-#define GROUPS(u, first, last) for (long u = (first) / LANES * LANES; u < ROOM((last) + 1); u++)
+#define GROUPS(v, first, last) for (long v = (first) / LANES * LANES; v < ROOM((last) + 1); v++)
 #define ROOM(n) (((n) + LANES - 1) / LANES * LANES)
 
-/* alpha[i] and total[i] of all rows; returns log2 f, or LOG_ZERO. links: [n][room] in base 2. */
+/* alpha[i] and total[i] of all rows; returns log2 f, or LOG_ZERO. links: [n][room], from u to v, in base 2. */
 MULTIVERSION
 static double forward(const float *restrict emission, long stride, const float *restrict links, long t, long n,
                       long room, float *restrict alpha, float *restrict total, float *restrict peak) {
     long slack = n - t;
     double shift = base2(emission[0]);
-    for (long u = 0; u < t * room; u++) alpha[u] = LOG_ZERO;
+    for (long v = 0; v < t * room; v++) alpha[v] = LOG_ZERO;
     alpha[0] = 0.0f;
     for (long i = 1; i < t; i++) {
         const float *before = alpha + (i - 1) * room;
         float *restrict here = alpha + i * room, *restrict sum = total + i * room;
         long last = i + slack;
-        for (long u = 0; u < room; u++) { peak[u] = LOG_ZERO * 4.0f; sum[u] = 0.0f; }
-        for (long v = i - 1; v < last; v++) {
-            const float a = before[v], *restrict row = links + v * room;
-            GROUPS(u, v + 1, last) {
-                float x = a + row[u];
-                peak[u] = x > peak[u] ? x : peak[u];
+        for (long v = 0; v < room; v++) { peak[v] = LOG_ZERO * 4.0f; sum[v] = 0.0f; }
+        for (long u = i - 1; u < last; u++) {
+            const float a = before[u], *restrict row = links + u * room;
+            GROUPS(v, u + 1, last) {
+                float x = a + row[v];
+                peak[v] = x > peak[v] ? x : peak[v];
             }
         }
-        for (long v = i - 1; v < last; v++) {
-            const float a = before[v], *restrict row = links + v * room;
-            GROUPS(u, v + 1, last) sum[u] += exp2_negative(a + row[u] - peak[u]);
+        for (long u = i - 1; u < last; u++) {
+            const float a = before[u], *restrict row = links + u * room;
+            GROUPS(v, u + 1, last) sum[v] += exp2_negative(a + row[v] - peak[v]);
         }
         float best = LOG_ZERO * 8.0f;
-        for (long u = i; u <= last; u++) {
-            sum[u] = peak[u] + log2f(sum[u]);
-            here[u] = sum[u] + base2(emission[i * stride + u]);
-            best = here[u] > best ? here[u] : best;
+        for (long v = i; v <= last; v++) {
+            sum[v] = peak[v] + log2f(sum[v]);
+            here[v] = sum[v] + base2(emission[i * stride + v]);
+            best = here[v] > best ? here[v] : best;
         }
-        for (long u = i; u <= last; u++) here[u] -= best;
+        for (long v = i; v <= last; v++) here[v] -= best;
         shift += best;
     }
     return shift + alpha[(t - 1) * room + n - 1];
@@ -102,17 +102,17 @@ static void backward(const float *restrict links, long t, long n, long room, con
         long last = i + slack;
         memcpy(state_posterior + i * stride, gradient, n * sizeof(float));
         memset(previous, 0, room * sizeof(float));
-        for (long v = i - 1; v < last; v++) {
-            const float a = before[v], *restrict row = links + v * room;
-            float *restrict use = used + v * room, flow = 0.0f;
+        for (long u = i - 1; u < last; u++) {
+            const float a = before[u], *restrict row = links + u * room;
+            float *restrict use = used + u * room, flow = 0.0f;
 #pragma omp simd reduction(+ : flow)
-            GROUPS(u, v + 1, last) {
-                float x = a + row[u] - sum[u];
-                float part = gradient[u] * exp2_negative(x < 0.0f ? x : 0.0f);
-                use[u] += part;
+            GROUPS(v, u + 1, last) {
+                float x = a + row[v] - sum[v];
+                float part = gradient[v] * exp2_negative(x < 0.0f ? x : 0.0f);
+                use[v] += part;
                 flow += part;
             }
-            previous[v] = flow;
+            previous[u] = flow;
         }
     }
     memcpy(state_posterior, weight, n * sizeof(float));
@@ -126,18 +126,18 @@ static double one_sequence(const float *emission, const float *transition, long 
     long room = ROOM(n), slack = n - t;
     float *links = scratch, *alpha = links + n * room, *total = alpha + t * room, *spare = total + t * room;
     float check = 0.0f;
-    for (long v = 0; v < n; v++) {
-        for (long u = 0; u < room; u++) links[v * room + u] = LOG_ZERO;
-        for (long u = v + 1; u < n && u <= v + slack + 1; u++) {
-            if ((v > 0) + (u < n - 1) > t - 2) continue; /* more inner states than a path has */
-            float x = transition[v * stride + u];
+    for (long u = 0; u < n; u++) {
+        for (long v = 0; v < room; v++) links[u * room + v] = LOG_ZERO;
+        for (long v = u + 1; v < n && v <= u + slack + 1; v++) {
+            if ((u > 0) + (v < n - 1) > t - 2) continue; /* more inner states than a path has */
+            float x = transition[u * stride + v];
             check += x != x ? x : 0.0f;
-            links[v * room + u] = base2(x);
+            links[u * room + v] = base2(x);
         }
     }
     for (long i = 0; i < t; i++)
-        for (long u = i < t - 1 ? i : n - 1; u <= (i > 0 ? i + slack : 0); u++)
-            check += emission[i * stride + u] != emission[i * stride + u] ? NAN : 0.0f;
+        for (long v = i < t - 1 ? i : n - 1; v <= (i > 0 ? i + slack : 0); v++)
+            check += emission[i * stride + v] != emission[i * stride + v] ? NAN : 0.0f;
     if (check != check) return NAN;
     double value = forward(emission, stride, links, t, n, room, alpha, total, spare);
     if (!(value > NO_PATH_BELOW)) return -INFINITY;
@@ -145,7 +145,7 @@ static double one_sequence(const float *emission, const float *transition, long 
         float *used = spare + 2 * room;
         memset(used, 0, (size_t)n * room * sizeof(float));
         backward(links, t, n, room, alpha, total, state_posterior, stride, used, spare);
-        for (long v = 0; v < n; v++) memcpy(link_use + v * stride, used + v * room, n * sizeof(float));
+        for (long u = 0; u < n; u++) memcpy(link_use + u * stride, used + u * room, n * sizeof(float));
     }
     return value * LN2;
 }

@@ -116,7 +116,7 @@ def usable_backend(name: str, emission: Tensor, links: Tensor) -> str:
 
 
 def _run(backend: str, inputs: Inputs, gradients: bool) -> Result:
-    """The result of the back end, or of PyTorch's where that one cannot be used."""
+    """The result of the back end, or of the one in PyTorch where it cannot be used."""
     name = usable_backend(backend, inputs.emission, inputs.links)
     return BACKENDS[name](inputs, gradients)
 
@@ -137,8 +137,8 @@ class _LogLikelihood(torch.autograd.Function):
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
         # A product with a zero posterior must be zero even where the incoming gradient is infinite.
         d_emission, d_links = (
-            torch.where(expected == 0, 0.0, expected * grad[:, None, None])
-            for expected in ctx.saved_tensors
+            torch.where(posterior == 0, 0.0, posterior * grad[:, None, None])
+            for posterior in ctx.saved_tensors
         )
         return None, d_emission, d_links, None, None
 
@@ -206,14 +206,14 @@ def _check_inputs(
 ) -> Inputs:
     """The inputs after a check of all shapes; the lengths become int64 on the device of
     `emission`."""
-    batch, states = emission.shape[:1], emission.shape[2:]
-    if emission.dim() != 3 or links.shape != (*batch, *states, *states):
+    shape = emission.shape
+    if len(shape) != 3 or links.shape != (shape[0], shape[2], shape[2]):
         raise ValueError(
             "emission must be [batch, targets, states], links [batch, states, states]; got "
-            f"{list(emission.shape)} and {list(links.shape)}"
+            f"{list(shape)} and {list(links.shape)}"
         )
     for name, lengths in (("target_lengths", target_lengths), ("state_lengths", state_lengths)):
-        if lengths.shape != batch or lengths.is_floating_point():
+        if lengths.shape != shape[:1] or lengths.is_floating_point():
             raise ValueError(
                 f"{name} must be {len(emission)} integers, got {lengths.dtype} "
                 f"{list(lengths.shape)}"

@@ -46,7 +46,7 @@ Result = tuple[Tensor, Tensor | None, Tensor | None]
 
 
 class Sweep(NamedTuple):
-    """What a forward sweep computes, and what a reverse sweep needs beside that."""
+    """What a forward sweep computes, and what a reverse sweep needs besides."""
 
     alpha: Tensor  # [B, T, N] row-normalised
     total: Tensor  # [B, T, N] log-sum over the predecessors, or their maximum
@@ -71,7 +71,7 @@ def feasible(inputs: Inputs) -> tuple[Tensor, Tensor]:
     ends_right = (i < targets - 1) | (u == states - 1)
     band = (i < targets) & (u >= i) & (u - i <= slack) & starts_right & ends_right
     distance = u - u[:, None]
-    # A path of T targets has T - 2 inner states. These are the inner ones of a link's two states.
+    # How many of a link's two states lie between the first and the last; a path has T - 2 there.
     inner = (u[:, None] > 0).int() + (u < states - 1).int()
     edges = (distance > 0) & (distance <= slack + 1) & (inner <= targets - 2) & (u < states)
     return band, edges
@@ -142,8 +142,7 @@ def forward_backward(inputs: Inputs, gradients: bool = True) -> Result:
         flow = weight.mul_(state_posterior[:, i, None, here])
         link_use[:, before, here] += flow
         state_posterior[:, i - 1, before] += flow.sum(2)
-    dtypes = inputs.emission.dtype, inputs.links.dtype
-    return value, state_posterior.to(dtypes[0]), link_use.to(dtypes[1])
+    return value, state_posterior.to(inputs.emission.dtype), link_use.to(inputs.links.dtype)
 
 
 def backtrack(sweep: Sweep, choose: Callable[[Tensor], Tensor]) -> Tensor:

@@ -60,7 +60,7 @@ def _origins(state, low, high, backward):
 
 @triton.jit(do_not_specialize=["batch", "T", "N", "first_row", "end_row"])
 def _sweep(
-    emission, transition, transposed, target_lengths, state_lengths, rows, sums, peaks,
+    emission, links, transposed, target_lengths, state_lengths, rows, sums, peaks,
     batch, T, N, first_row, end_row,
     WIDTH: tl.constexpr, LANES: tl.constexpr, ROWS: tl.constexpr, UNROLL: tl.constexpr,
     PADDING: tl.constexpr, LOG2E: tl.constexpr, LOG_ZERO: tl.constexpr, NO_PATH_BELOW: tl.constexpr,
@@ -68,7 +68,7 @@ def _sweep(
     """Rows `first_row` to `end_row` - 1, counted along the sweep; the grid is (directions * batch,
     programs that share a row).
 
-    transposed  [batch, N, N]  links with axes swapped: the backward sweep reads in order
+    transposed  [batch, N, N]  the links with axes swapped: the backward sweep reads in order
     rows        [directions, batch, T, N + PADDING]  out: alpha and beta, both with emission;
                 LOG_ZERO on entry
     sums        [batch, T, N]  out: log-sum over the predecessors, relative to the alpha before;
@@ -78,7 +78,7 @@ def _sweep(
     backward = tl.program_id(0) >= batch
     targets, slack = _lengths(target_lengths, state_lengths, b, T, N)
     stride = N + PADDING
-    links = (transposed if backward else transition) + b * N * N
+    step_links = (transposed if backward else links) + b * N * N
     emission, sums, peaks = emission + b * T * N, sums + b * T * N, peaks + b * T
     rows += tl.program_id(0).to(tl.int64) * T * stride
     # A tile has a row for each predecessor that is read in parallel, and a lane for each state.
@@ -112,7 +112,7 @@ def _sweep(
             begin, end = begin[None, :] - row, tl.where(real, end, 0)[None, :] - row
             begin_all, _ = _origins(block_start, low, high, backward)
             _, end_all = _origins(block_start + LANES - 1, low, high, backward)
-            link_tile = links + (row * N + state[None, :])
+            link_tile = step_links + (row * N + state[None, :])
             # Every (row, lane) has its own sum, relative to its own peak, so no thread waits for
             # another in the loop. The first peak is below all scores, yet finite.
             top = tl.full([ROWS, LANES], 1e8 * LOG_ZERO, tl.float32)
@@ -141,7 +141,7 @@ def _sweep(
 
 @triton.jit(do_not_specialize=["T", "N"])
 def _link_posterior(
-    transition, target_lengths, state_lengths, rows, sums, state_posterior, corners, link_use, T, N,
+    links, target_lengths, state_lengths, rows, sums, state_posterior, corners, link_use, T, N,
     TILE: tl.constexpr, PADDING: tl.constexpr, LOG2E: tl.constexpr,
 ):  # fmt: skip
     """One tile of the expected use of links; the grid is (batch, tiles).
@@ -156,7 +156,7 @@ def _link_posterior(
     u, v = u0 + tl.arange(0, TILE), v0 + tl.arange(0, TILE)
     inside = (u[:, None] < v[None, :]) & (v < targets + slack)[None, :]
     tile = b * N * N + (u[:, None] * N + v[None, :])
-    link = tl.load(transition + tile, mask=inside, other=float("-inf")) * LOG2E
+    link = tl.load(links + tile, mask=inside, other=float("-inf")) * LOG2E
     # A NaN on a path is in `state_posterior`. A link that is NaN itself is on no path.
     link = tl.where(link == link, link, float("-inf"))
     rows += b * T * (N + PADDING)
@@ -175,14 +175,14 @@ def _link_posterior(
 def forward_backward(inputs: Inputs, gradients: bool = True) -> Result:
     """The back end; without `gradients` the value alone."""
     inputs = Inputs(*(tensor.contiguous() for tensor in inputs))
-    emission, transition, target_lengths, state_lengths = inputs
+    emission, links, target_lengths, state_lengths = inputs
     batch, targets, states = emission.shape
     with torch.cuda.device_of(emission):
         directions = 2 if gradients else 1
         rows = emission.new_full((directions, batch, targets, states + PADDING), LOG_ZERO)
         sums = torch.full_like(emission, LOG_ZERO)
         peaks = emission.new_zeros(batch, targets)
-        transposed = transition.transpose(1, 2).contiguous() if gradients else transition
+        transposed = links.transpose(1, 2).contiguous() if gradients else links
         width = max(triton.next_power_of_2(states), 32)
         lanes = min(width, LANES)
         # 64 sequences fill a device even with one program each.
@@ -190,7 +190,7 @@ def forward_backward(inputs: Inputs, gradients: bool = True) -> Result:
         programs, steps = (1, targets) if persistent else (triton.cdiv(states, lanes), 1)
         for i in range(0, min(targets, states), steps):
             _sweep[directions * batch, programs](
-                emission=emission, transition=transition, transposed=transposed,
+                emission=emission, links=links, transposed=transposed,
                 target_lengths=target_lengths, state_lengths=state_lengths,
                 rows=rows, sums=sums, peaks=peaks, batch=batch, T=targets, N=states,
                 first_row=i, end_row=i + steps, WIDTH=width, LANES=lanes, ROWS=ROWS, UNROLL=UNROLL,
@@ -215,13 +215,13 @@ def forward_backward(inputs: Inputs, gradients: bool = True) -> Result:
 
 def _use_of_links(inputs: Inputs, rows: Tensor, sums: Tensor, state_posterior: Tensor) -> Tensor:
     """The expected use of every link [B, N, N], by `_link_posterior`, whose arguments these are."""
-    _, transition, target_lengths, state_lengths = inputs
+    _, links, target_lengths, state_lengths = inputs
     batch, targets, states = state_posterior.shape
-    link_use = torch.zeros_like(transition)
+    link_use = torch.zeros_like(links)
     tiles = triton.cdiv(states, TILE)
-    corners = torch.triu_indices(tiles, tiles, device=transition.device)
+    corners = torch.triu_indices(tiles, tiles, device=links.device)
     _link_posterior[batch, corners.shape[1]](
-        transition=transition, target_lengths=target_lengths, state_lengths=state_lengths,
+        links=links, target_lengths=target_lengths, state_lengths=state_lengths,
         rows=rows, sums=sums, state_posterior=state_posterior, corners=corners, link_use=link_use,
         T=targets, N=states, TILE=TILE, PADDING=PADDING, LOG2E=LOG2E, num_warps=8,
     )  # fmt: skip

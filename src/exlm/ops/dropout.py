@@ -1,9 +1,8 @@
 """Dropout made fast on a CPU.
 
 PyTorch samples one Bernoulli number at a time on a CPU, which takes 10 to 15% of a pre-training
-step. Here one random 64-bit integer serves four elements, and a bitwise AND zeroes those that are
-dropped.
-`torch.manual_seed` seeds the integers."""
+step. Here one random 64-bit integer serves four elements, and a bitwise AND zeroes the elements
+that are dropped. `torch.manual_seed` seeds the integers."""
 
 from typing import Any
 

@@ -93,9 +93,8 @@ def used_precision(device: torch.device, precision: str) -> Literal["bf16", "fp3
 
 def autocast(device: torch.device, precision: str) -> AbstractContextManager:
     """bfloat16 autocast if `precision` means bfloat16 on this device, else no autocast."""
-    return torch.autocast(
-        device.type, dtype=torch.bfloat16, enabled=used_precision(device, precision) == "bf16"
-    )
+    is_bf16 = used_precision(device, precision) == "bf16"
+    return torch.autocast(device.type, dtype=torch.bfloat16, enabled=is_bf16)
 
 
 def float32_products(device: torch.device, precision: str) -> AbstractContextManager:

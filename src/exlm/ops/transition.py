@@ -108,7 +108,7 @@ def gated_links(
 
 
 class _Mixture(torch.autograd.Function):
-    """The logarithm of the sum over heads of exp(gate + log softmax of the head's scores)."""
+    """The logarithm of the sum over heads of exp(log_gate + log softmax of the head's scores)."""
 
     @staticmethod
     def forward(
@@ -124,11 +124,11 @@ class _Mixture(torch.autograd.Function):
         mixture = torch.full(edges.shape, -torch.inf, dtype=dtype, device=edges.device)
         queries = query.to(dtype)
         keys = key.to(dtype)
-        gates = log_gate.to(dtype)[..., None]
+        log_gates = log_gate.to(dtype)[..., None]
         with exact_on_cpu(query.device):
             for heads in _head_groups(query):
                 mixture = _add_heads(
-                    mixture, queries[:, :, heads], keys[:, :, heads], gates[:, :, heads], offset
+                    mixture, queries[:, :, heads], keys[:, :, heads], log_gates[:, :, heads], offset
                 )
         mixture.masked_fill_(~edges, -torch.inf)
         ctx.save_for_backward(query, key, log_gate, mixture)
@@ -150,7 +150,7 @@ class _Mixture(torch.autograd.Function):
         dtype = mixture.dtype
         queries = query.to(dtype)
         keys = key.to(dtype)
-        gates = log_gate.to(dtype)[..., None]
+        log_gates = log_gate.to(dtype)[..., None]
         d_query = torch.empty_like(query)
         d_key = torch.empty_like(key)
         d_log_gate = torch.empty_like(log_gate)
@@ -159,7 +159,7 @@ class _Mixture(torch.autograd.Function):
                 d_query[:, :, heads], d_key[:, :, heads], d_log_gate[:, :, heads] = _head_gradients(
                     queries[:, :, heads],
                     keys[:, :, heads],
-                    gates[:, :, heads],
+                    log_gates[:, :, heads],
                     offset,
                     mixture,
                     grad,
@@ -184,10 +184,12 @@ def _head_groups(query: Tensor) -> list[slice]:
 
 
 @fused
-def _add_heads(mixture: Tensor, query: Tensor, key: Tensor, gate: Tensor, offset: Tensor) -> Tensor:
-    """The mixture [B, N, N], a logarithm, with G further heads added: query, key [B, N, G, d], gate
-    [B, N, G, 1]."""
-    heads = _log_softmax(_rows(query), _rows(key), _per_head(offset, query)).add_(_rows(gate))
+def _add_heads(
+    mixture: Tensor, query: Tensor, key: Tensor, log_gate: Tensor, offset: Tensor
+) -> Tensor:
+    """The mixture [B, N, N], a logarithm, with G further heads added: query, key [B, N, G, d],
+    log_gate [B, N, G, 1]."""
+    heads = _log_softmax(_rows(query), _rows(key), _per_head(offset, query)).add_(_rows(log_gate))
     for head in heads.unflatten(0, (-1, query.shape[2])).unbind(1):
         mixture = torch.logaddexp(mixture, head)
     return mixture
@@ -211,22 +213,22 @@ def _log_softmax(query: Tensor, key: Tensor, offset: Tensor) -> Tensor:
 
 @fused
 def _head_gradients(
-    query: Tensor, key: Tensor, gate: Tensor, offset: Tensor, mixture: Tensor, grad: Tensor
+    query: Tensor, key: Tensor, log_gate: Tensor, offset: Tensor, mixture: Tensor, grad: Tensor
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Each head gets its share of a link's gradient, and passes it through its softmax to its
     scores.
 
     Returns:
-        The gradients of the query [B, N, G, d], key [B, N, G, d] and gate [B, N, G] of G heads."""
+        The gradients of the query and key, [B, N, G, d], and log_gate [B, N, G] of G heads."""
     query_rows, key_rows = _rows(query), _rows(key)
     head = _log_softmax(query_rows, key_rows, _per_head(offset, query))
-    share = exp_((head + _rows(gate)).sub_(_per_head(mixture, query)))
-    share = share.mul_(_per_head(grad, query))
-    d_gate = share.sum(-1, keepdim=True)
-    d_scores = share.addcmul_(exp_(head), d_gate, value=-1).mul_(query.shape[-1] ** -0.5)
+    share = exp_((head + _rows(log_gate)).sub_(_per_head(mixture, query)))
+    d_head = share.mul_(_per_head(grad, query))
+    d_log_gate = d_head.sum(-1, keepdim=True)
+    d_scores = d_head.addcmul_(exp_(head), d_log_gate, value=-1).mul_(query.shape[-1] ** -0.5)
     d_query = _by_head(d_scores @ key_rows, query)
     d_key = _by_head(d_scores.transpose(1, 2) @ query_rows, query)
-    return d_query, d_key, _by_head(d_gate, query).squeeze(-1)
+    return d_query, d_key, _by_head(d_log_gate, query).squeeze(-1)
 
 
 def _by_head(rows: Tensor, query: Tensor) -> Tensor:

@@ -43,9 +43,10 @@ def device(name: str = "auto") -> torch.device:
 
 def place_model(network: nn.Module, name: str = "auto") -> None:
     """Moves a network to the device called `name`; see `device`."""
-    if device(name).type == "cpu":
+    chosen = device(name)
+    if chosen.type == "cpu":
         keep_freed_memory()
-    network.to(device(name))
+    network.to(chosen)
 
 
 def keep_freed_memory() -> None:

@@ -37,7 +37,7 @@ class Tracker:
     def __init__(self, log: RunLog, state: dict[str, Any] | None, steps: int) -> None:
         self.loss_name = log.loss_name
         if state is None:
-            state = {"step": 0, "sums": ()}
+            state = {"step": 0, "sums": (), "seconds": [0.0, 0.0], "infeasible_in_a_row": 0}
         state = upgrade_checkpoint(state)
         self.steps = steps
         self.step = state["step"]
@@ -105,7 +105,8 @@ class Tracker:
             "learning_rate": learning_rate,
             "grad_norm": grad_norm,
         }
-        self.since, self.sums = clocks(), Sums()
+        self.since = clocks()
+        self.sums = Sums()
         self.log("train", values)
 
     def log_scores(self, evaluate: Callable[[int], dict[str, Any]]) -> dict[str, Any]:

@@ -77,12 +77,12 @@ def update(
         distributed.barrier()
         sums = sums.new_tensor(distributed.sum_over_processes(sums.tolist()))
     gradients = [p.grad for p in network.parameters() if p.grad is not None]
-    # DDP has averaged the sums over processes; undo that and divide by the global count.
+    # DDP has averaged the gradients over processes; undo that and divide by the global count.
     count_of_all = sums[1]
     scale = processes / count_of_all.clamp(min=1.0)
     torch._foreach_mul_(gradients, scale.to(gradients[0].dtype))
     norm_of_mean = torch.nn.utils.get_total_norm(gradients)
-    # One process waits for the device here alone.
+    # With one process, nothing before this line waits for the device.
     numbers = torch.cat([sums, norm_of_mean.double().view(1)]).tolist()
     sums_of_all = Sums(*numbers[:-1])
     norm = numbers[-1]
