@@ -43,10 +43,10 @@ def device(name: str = "auto") -> torch.device:
 
 def place_model(network: nn.Module, name: str = "auto") -> None:
     """Moves a network to the device called `name`; see `device`."""
-    chosen = device(name)
-    if chosen.type == "cpu":
+    target = device(name)
+    if target.type == "cpu":
         keep_freed_memory()
-    network.to(chosen)
+    network.to(target)
 
 
 def keep_freed_memory() -> None:
