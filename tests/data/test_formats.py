@@ -5,6 +5,7 @@ import csv
 import gzip
 import io
 import json
+import math
 import lzma
 import re
 import sys
@@ -563,6 +564,21 @@ def test_the_column_that_a_file_cannot_hold_is_named(tmp_path, ending):
         write_frame(frame, tmp_path / f"a{ending}")
     with pytest.raises(InputError, match="cannot hold a column of the table, 'y': Out of range"):
         write_frame(pd.DataFrame({"a": [1.0], "y": [np.inf]}), tmp_path / "a.jsonl")
+
+
+@pytest.mark.parametrize(
+    "cells,ending,way_out",
+    [
+        ([{"a": {}}], ".parquet", "write a .jsonl file, or leave the column out"),
+        ([[math.inf]], ".csv", "write a .parquet file, or leave the column out"),
+        ([[math.inf], "a"], ".csv", "leave the column out"),
+        ([[math.inf], "a"], ".parquet", "leave the column out"),
+    ],
+)
+def test_only_a_format_that_can_hold_a_column_is_advised(tmp_path, cells, ending, way_out):
+    frame = pd.DataFrame({"cells": pd.Series(cells, dtype=object)})
+    with pytest.raises(InputError, match=f"'cells': [^;]*; {way_out}$"):
+        write_frame(frame, tmp_path / f"a{ending}")
 
 
 @pytest.mark.parametrize("ending", [".csv", ".tsv", ".jsonl", ".parquet", ".xlsx"])
