@@ -5,8 +5,8 @@ import csv
 import gzip
 import io
 import json
-import math
 import lzma
+import math
 import re
 import sys
 from decimal import Decimal
