@@ -20,7 +20,7 @@ from rdkit import Chem
 
 from exlm.data import open_files, output_files
 from exlm.data.chemistry import molecule_problem, standardize
-from exlm.data.columns import choose_column
+from exlm.data.columns import choose_column, identifier_column
 from exlm.data.formats import DataFile, data_files
 from exlm.data.frames import read_file, read_frames
 from exlm.data.inputs import find_files, texts_and_problems
@@ -620,6 +620,21 @@ def test_zeros_that_a_format_puts_in_front_of_numbers_are_said(tmp_path, capsys)
     book.save(tmp_path / "b.xlsx")
     read_frame(tmp_path / "b.xlsx")
     assert not capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "columns,identifier",
+    [
+        (["mol name", "smiles", "ID"], "ID"),
+        (["Compound ID", "id"], "id"),
+        (["id", "Name"], "Name"),
+        (["cid", "Compound Name"], "Compound Name"),
+        (["smiles", "cid"], "cid"),
+        (["smiles"], None),
+    ],
+)
+def test_a_column_that_is_called_name_or_id_names_the_rows(columns, identifier):
+    assert identifier_column(columns) == identifier
 
 
 def test_a_title_above_the_names_of_columns_is_named(tmp_path):
