@@ -334,6 +334,33 @@ def test_two_entries_of_one_name_are_refused_in_a_recipe(tmp_path, lines, messag
         settings("finetune", ["--config", str(path)])
 
 
+@pytest.mark.parametrize(
+    "lines,name,section,where",
+    [
+        ("train.epochs: 3\ntrain: {layers: 4}", "train.epochs", "train", " (lines 4 and 5)"),
+        ("train: {epochs: 4}\ntrain.epochs: 3", "train.epochs", "train", " (lines 4 and 5)"),
+        ("train.a.b: 3\ntrain: {a: {c: 4}}", "train.a.b", "train", " (lines 4 and 5)"),
+        ("train: {a.b: 3, a: {c: 4}}", "a.b", "a", ""),
+    ],
+)
+def test_an_entry_beside_its_section_is_refused(tmp_path, lines, name, section, where):
+    path = tmp_path / "recipe.yaml"
+    path.write_text(f"model: m\ntask: {{dataset: x.csv}}\noutput: o\n{lines}\n")
+    with pytest.raises(InputError) as raised:
+        settings("finetune", ["--config", str(path)])
+    assert str(raised.value) == (
+        f"the entry '{name}' stands beside its section '{section}'{where}; "
+        "write it inside of the section"
+    )
+
+
+def test_entries_with_their_sections_in_their_names_need_no_section(tmp_path):
+    path = tmp_path / "recipe.yaml"
+    path.write_text("model: m\ntask.dataset: x.csv\ntrain.epochs: 3\ntrain.layers: 2\noutput: o")
+    train = settings("finetune", ["--config", str(path)])["train"]
+    assert (train.epochs, train.layers) == (3, 2)
+
+
 def test_two_entries_of_one_name_are_refused_in_an_option():
     options = ["--model", "m", "--dataset", "x.csv", "--output", "o", "--grid"]
     with pytest.raises(InputError, match="two entries are called 'epochs'; join them"):

@@ -35,8 +35,8 @@ NOT_FINITE = {"nan": ".nan", "inf": ".inf", "-inf": "-.inf"}  # numbers, as YAML
 
 
 class _DifferentKeys(yaml.SafeLoader):
-    """A reader of YAML that refuses (InputError) two entries of one name in a mapping: others keep
-    the last alone."""
+    """A reader of YAML that refuses (InputError) two entries of one name in a mapping, and an entry
+    beside its section, as `train.epochs` beside `train`: others keep the last alone."""
 
     def compose_mapping_node(self, anchor: Any) -> yaml.MappingNode:
         mapping = super().compose_mapping_node(anchor)
@@ -44,10 +44,23 @@ class _DifferentKeys(yaml.SafeLoader):
         for key, _ in mapping.value:
             first = first_keys.setdefault((key.tag, str(key.value)), key)
             if first is not key:
-                lines = {first.start_mark.line + 1, key.start_mark.line + 1}
-                where = f" (lines {min(lines)} and {max(lines)})" if len(lines) > 1 else ""
+                where = _lines_of(first, key)
                 raise InputError(f"two entries are called {key.value!r}{where}; join them")
+        for (tag, name), key in first_keys.items():
+            section = name
+            while section := section.rpartition(".")[0]:
+                if beside := first_keys.get((tag, section)):
+                    raise InputError(
+                        f"the entry {name!r} stands beside its section {section!r}"
+                        f"{_lines_of(key, beside)}; write it inside of the section"
+                    )
         return mapping
+
+
+def _lines_of(*nodes: yaml.Node) -> str:
+    """Where two nodes stand, for a message; "" if they are in one line."""
+    lines = {node.start_mark.line + 1 for node in nodes}
+    return f" (lines {min(lines)} and {max(lines)})" if len(lines) > 1 else ""
 
 
 def _load(text: str) -> Any:

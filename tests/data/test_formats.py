@@ -6,6 +6,7 @@ import gzip
 import io
 import json
 import lzma
+import math
 import re
 import sys
 from decimal import Decimal
@@ -19,7 +20,7 @@ from rdkit import Chem
 
 from exlm.data import open_files, output_files
 from exlm.data.chemistry import molecule_problem, standardize
-from exlm.data.columns import choose_column
+from exlm.data.columns import choose_column, identifier_column
 from exlm.data.formats import DataFile, data_files
 from exlm.data.frames import read_file, read_frames
 from exlm.data.inputs import find_files, texts_and_problems
@@ -565,6 +566,21 @@ def test_the_column_that_a_file_cannot_hold_is_named(tmp_path, ending):
         write_frame(pd.DataFrame({"a": [1.0], "y": [np.inf]}), tmp_path / "a.jsonl")
 
 
+@pytest.mark.parametrize(
+    "cells,ending,way_out",
+    [
+        ([{"a": {}}], ".parquet", "write a .jsonl file, or leave the column out"),
+        ([[math.inf]], ".csv", "write a .parquet file, or leave the column out"),
+        ([[math.inf], "a"], ".csv", "leave the column out"),
+        ([[math.inf], "a"], ".parquet", "leave the column out"),
+    ],
+)
+def test_only_a_format_that_can_hold_a_column_is_advised(tmp_path, cells, ending, way_out):
+    frame = pd.DataFrame({"cells": pd.Series(cells, dtype=object)})
+    with pytest.raises(InputError, match=f"'cells': [^;]*; {way_out}$"):
+        write_frame(frame, tmp_path / f"a{ending}")
+
+
 @pytest.mark.parametrize("ending", [".csv", ".tsv", ".jsonl", ".parquet", ".xlsx"])
 @pytest.mark.parametrize("name", ["a\tb", "a\nb", "a\rb", 'a"b', '"a" b', "a,b", "a;b"])
 def test_any_name_of_a_column_is_read_as_it_was_written(tmp_path, name, ending):
@@ -604,6 +620,21 @@ def test_zeros_that_a_format_puts_in_front_of_numbers_are_said(tmp_path, capsys)
     book.save(tmp_path / "b.xlsx")
     read_frame(tmp_path / "b.xlsx")
     assert not capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "columns,identifier",
+    [
+        (["mol name", "smiles", "ID"], "ID"),
+        (["Compound ID", "id"], "id"),
+        (["id", "Name"], "Name"),
+        (["cid", "Compound Name"], "Compound Name"),
+        (["smiles", "cid"], "cid"),
+        (["smiles"], None),
+    ],
+)
+def test_a_column_that_is_called_name_or_id_names_the_rows(columns, identifier):
+    assert identifier_column(columns) == identifier
 
 
 def test_a_title_above_the_names_of_columns_is_named(tmp_path):

@@ -18,6 +18,7 @@ from exlm.tasks.finetune import finetune
 from exlm.tasks.labels.scores import with_intervals
 from exlm.tasks.predict import evaluate, predict
 from exlm.tasks.printing import USUAL_METRICS
+from exlm.tasks.tables.seed_models import EncoderModel
 from tests.tasks.tiny_models import predicted
 from tests.tasks.tuned_models import COLUMNS, FAST
 
@@ -44,6 +45,40 @@ def test_evaluate_gives_the_scores_of_the_predictions_with_intervals(tuned, mole
     pd.read_csv(table).drop(columns="nitrogen").to_csv(molecules / "unlabelled.csv", index=False)
     with pytest.raises(InputError, match="nothing can be scored.* nitrogen; name the column"):
         evaluate(output, str(molecules / "unlabelled.csv"), str(molecules / "e.json"))
+
+
+def refuse_to_predict(*args):
+    raise RuntimeError("the work has begun")
+
+
+@pytest.mark.parametrize(
+    "column,cells,problem",
+    [
+        ("other", ["0", "1"], "no column has nitrogen; name the column"),
+        ("nitrogen", ["maybe", "never"], "no row has a prediction and a label that the model"),
+        ("nitrogen", ["", ""], "no row has a prediction and a label that the model"),
+    ],
+)
+def test_labels_that_cannot_be_scored_are_refused_before_anything_is_predicted(
+    tuned, molecules, monkeypatch, column, cells, problem
+):
+    path = molecules / "labels.csv"
+    pd.DataFrame({"smiles": ["CCO", "CCN"], column: cells}).to_csv(path, index=False)
+    monkeypatch.setattr(EncoderModel, "predict", refuse_to_predict)
+    with pytest.raises(InputError, match=f"nothing can be scored: {problem}"):
+        evaluate(str(tuned("binary")), str(path))
+
+
+def test_what_is_unknown_in_labels_is_said_before_anything_is_predicted(
+    tuned, molecules, monkeypatch, capsys
+):
+    path = molecules / "labels.csv"
+    frame = pd.DataFrame({"smiles": ["CCO", "CCN"], "nitrogen": ["0", "maybe"]})
+    frame.to_csv(path, index=False)
+    monkeypatch.setattr(EncoderModel, "predict", refuse_to_predict)
+    with pytest.raises(RuntimeError):
+        evaluate(str(tuned("binary")), str(path))
+    assert "1 rows have a label that cannot be scored" in capsys.readouterr().err
 
 
 def test_a_seed_has_its_name_also_in_its_own_directory(tuned, molecules, monkeypatch):
@@ -203,15 +238,19 @@ def test_answers_that_cannot_be_used_are_said_to_be_unscored(texts, answering, t
     assert report["labelled"] == len(asked) - 2 and note in capsys.readouterr().err
 
 
-def test_questions_without_answers_are_predicted_without_a_word(answering, tmp_path, capsys):
+def test_questions_without_answers_are_predicted_without_a_word(
+    answering, tmp_path, capsys, monkeypatch
+):
     for answer in ({}, {"answers": None}, {"answers": []}):
         asked = [{"question": "where?", "id": "a", **answer}]
         content = {"data": [{"paragraphs": [{"context": "In Rome.", "qas": asked}]}]}
         (tmp_path / "a.json").write_text(json.dumps(content))
         predict(str(answering), str(tmp_path / "a.json"), str(tmp_path / "p.csv"))
         assert "not scored" not in capsys.readouterr().out
-        with pytest.raises(InputError, match="no question has an answer; give them as"):
-            evaluate(str(answering), str(tmp_path / "a.json"))
+        with monkeypatch.context() as patch:
+            patch.delattr("exlm.tasks.questions.answer_file.answer")  # nothing is answered
+            with pytest.raises(InputError, match="no question has an answer; give them as"):
+                evaluate(str(answering), str(tmp_path / "a.json"))
 
 
 def test_answers_to_questions_that_are_all_too_long_are_not_scored(answering, tmp_path, capsys):

@@ -105,11 +105,11 @@ def text_columns(columns: Iterable[str], names: str) -> list[str]:
 
 
 def identifier_column(columns: Collection[Any]) -> Any | None:
-    """The first column of names, or else the first that numbers the rows of a table, if there is
-    one."""
-    for pattern in (ROW_NAME, IDENTIFIER):
+    """The column `name` or `id` of a table, in any case; or else its first column of names, or the
+    first that numbers its rows, if there is one."""
+    for pattern in ("(?i:name)", "(?i:id)", ROW_NAME, IDENTIFIER):
         for column in columns:
-            if pattern.fullmatch(str(column)):
+            if re.fullmatch(pattern, str(column)):
                 return column
     return None
 

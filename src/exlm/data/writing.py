@@ -3,6 +3,7 @@
 import csv
 import re
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, Literal
@@ -21,7 +22,8 @@ from exlm.storage.files import check_suffix, replacing, sync
 
 LONGEST_CELL = 32767  # characters in a cell of a workbook
 ENDINGS = (".csv", ".tsv", ".jsonl", ".parquet", ".xlsx")  # of tables that are written
-CANNOT_HOLD = (ValueError, TypeError, OverflowError)  # what writing such cells raises
+# what writing such cells raises
+CANNOT_HOLD = (ValueError, TypeError, OverflowError, pa.ArrowException)
 CONTROL = "[\x00-\x08\x0b\x0c\x0e-\x1f]"  # characters that a workbook cannot hold
 
 
@@ -60,12 +62,12 @@ def _write_or_refuse(
     if path.suffix == ".tsv":
         layout = TableLayout("\t", without_names=layout.without_names)
 
-    def write(columns: pd.DataFrame, file: Path) -> None:
-        if path.suffix == ".parquet":
+    def write(columns: pd.DataFrame, file: Path, ending: str = path.suffix) -> None:
+        if ending == ".parquet":
             pq.write_table(as_arrow(columns), file)
-        elif path.suffix == ".jsonl":
+        elif ending == ".jsonl":
             _write_lines(columns, file)
-        elif path.suffix == ".xlsx":
+        elif ending == ".xlsx":
             _write_sheet(_without_lists(columns), file, layout)
         else:
             _write_text(_without_lists(columns), file, header, layout)
@@ -73,9 +75,13 @@ def _write_or_refuse(
     try:
         write(frame, file)
     except CANNOT_HOLD as error:
+        way_out = "leave the column out"
+        for ending in (".jsonl", ".parquet"):
+            if not _first_refused(frame, partial(write, ending=ending)):
+                way_out = f"write a {ending} file, or leave the column out"
         raise InputError(
             f"{path} cannot hold a column of the table{_first_refused(frame, write)}: "
-            f"{first_line(error)}; write a .parquet file, or leave the column out"
+            f"{first_line(error)}; {way_out}"
         ) from error
 
 

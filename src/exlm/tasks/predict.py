@@ -8,7 +8,6 @@ from typing import Any
 
 import pandas as pd
 
-from exlm.data.columns import listed
 from exlm.data.delimited import TableLayout
 from exlm.data.frames import FileRows
 from exlm.data.output_files import (
@@ -86,7 +85,7 @@ def predict(
         return target
     if predictor.label_columns:  # questions may be in a file that is no table
         columns_to_write(predict_options.file(input), target)  # refuses what cannot be written
-    predictions = predictor.predict()
+    predictions = predictor.predict(False)
     write_frame(predictions.frame, target, layout=layout)
     print(f"{describe_counts(predictions.counts)}: {target}")
     if predictions.evaluation:
@@ -166,13 +165,7 @@ def evaluate(
     models = _seed_models(model, predict_options)
     saved_task = models[0].saved_task
     task_kind = find_task_kind(saved_task.task_type)
-    predictions = task_kind.make_predictor(models, input, predict_options).predict()
-    if predictions.evaluation is None:
-        problem = "no question has an answer; give them as `exlm finetune` takes them"
-        if saved_task.label_columns:  # questions have none
-            labels = listed(saved_task.label_columns, 5)
-            problem = f"no column has {labels}; name the column that has them with label_columns"
-        raise InputError(f"{input}: nothing can be scored: {predictions.note or problem}")
+    predictions = task_kind.make_predictor(models, input, predict_options).predict(True)
     report = {"model": model, "input": input, **_report(predictions, resamples, seed)}
     write_json(target, report)
     problem_column = added_name(predictions.frame, "problem")

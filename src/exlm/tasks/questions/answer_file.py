@@ -21,6 +21,7 @@ from exlm.tasks.tables.predictions import (
     Predictions,
     PredictOptions,
     Predictor,
+    nothing_to_score,
 )
 from exlm.tasks.tables.seed_models import EncoderModel, SeedModel
 
@@ -34,9 +35,12 @@ def make_predictor_for_questions(
     return Predictor(partial(answer_file, models, path, options))
 
 
-def answer_file(models: Sequence[SeedModel], path: str, options: PredictOptions) -> Predictions:
+def answer_file(
+    models: Sequence[SeedModel], path: str, options: PredictOptions, must_score: bool
+) -> Predictions:
     """The answers of models to all questions of the file `path`; `problem` says why one cannot be
-    answered. They are scored if the file has answers."""
+    answered. They are scored if the file has answers. InputError if they must be scored and cannot
+    be, before the work."""
     encoders = cast(Sequence[EncoderModel], models)  # no baseline answers questions
     saved_task = encoders[0].saved_task
     file = read_windows(path, encoders[0].tokenizer, saved_task, labelled=False)
@@ -47,6 +51,16 @@ def answer_file(models: Sequence[SeedModel], path: str, options: PredictOptions)
         raise InputError(
             f"{path}: row {first['row'] + 1}, {first['question']!r}: {first['problem']}; correct it"
         )
+    remarks = questions["remark"].where(questions["answers"].isna(), "")
+    unscored = {row: remark for row, remark in enumerate(remarks) if remark}
+    note_unscored(unscored, questions.index, path)
+    has_answers = any(file.labelled["answers"])
+    problem = "no question has an answer; give them as `exlm finetune` takes them"
+    if has_answers:
+        problem = f"no question with an answer fits into {saved_task.max_length} tokens"
+    can_score = has_answers and len(file.scored) > 0
+    if must_score and not can_score:
+        raise nothing_to_score(path, problem)
     answers_by_model = {}
     for model in encoders:
         answers_by_model[model.name] = answer(
@@ -65,14 +79,8 @@ def answer_file(models: Sequence[SeedModel], path: str, options: PredictOptions)
     frame = _frame(voted.assign(problem=questions["problem"]), path)
     answered = len(questions) - len(unanswered)
     counts = {"questions answered": answered, UNUSABLE: len(unanswered)}
-    remarks = questions["remark"].where(questions["answers"].isna(), "")
-    unscored = {row: remark for row, remark in enumerate(remarks) if remark}
-    note_unscored(unscored, questions.index, path)
-    if not any(file.labelled["answers"]):
-        return Predictions(frame, counts)
-    if not len(file.scored):
-        problem = f"no question with an answer fits into {saved_task.max_length} tokens"
-        return Predictions(frame, counts, note=problem)
+    if not can_score:
+        return Predictions(frame, counts, note=problem if has_answers else "")
     scorers = {name: make_scorer(file, answers) for name, answers in answers_by_model.items()}
     return Predictions(frame, counts, Evaluation(scorers, file.scored))
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -123,13 +123,23 @@ class LabelledPredictions:
         return np.where(np.isnan(errors), np.nan, errors <= self.margins)
 
 
+class TrueLabels(NamedTuple):
+    """The labels of a table as a model learned them."""
+
+    values: np.ndarray  # [rows, labels], or of units [rows, units], NaN where there is none
+    unknown_rows: int  # how many rows have a label that the model does not know
+
+
 def read_true_labels(
     table: TextTable, path: str, label_columns: list[str], saved_task: SavedTask
-) -> tuple[np.ndarray, int]:
-    """The labels of the file `path` as the model learned them: [rows, labels], or of units
-    [rows, units], NaN where there is none; and how many rows have a label that the model does not
-    know. The table may lack some of the `label_columns`. InputError if labels cannot be read, or
-    if no row has a label and a prediction."""
+) -> TrueLabels:
+    """The labels of the file `path`. The table may lack some of the `label_columns`. InputError if
+    it lacks all, if labels cannot be read, or if no row has a label and can be predicted."""
+    missing = [name for name in label_columns if name not in table.frame]
+    if len(missing) == len(label_columns):
+        raise InputError(
+            f"no column has {listed(missing, 5)}; name the column that has them with label_columns"
+        )
     mask_column = saved_task.mask_column
     if mask_column and mask_column not in table.frame:
         raise InputError(
@@ -145,10 +155,9 @@ def read_true_labels(
             f"no row has a prediction and a label that the model knows in "
             f"{listed(label_columns, 5)}; {way_out}"
         )
-    missing = [name for name in label_columns if name not in table.frame]
     if missing:
         note(f"{path} has no column {listed(missing)}; the other labels are scored")
-    return labels, unknown_labels
+    return TrueLabels(labels, unknown_labels)
 
 
 def _read_row_labels(

@@ -8,6 +8,7 @@ import numpy as np
 import pandas as pd
 
 from exlm.data.frames import FileRows
+from exlm.errors import InputError
 from exlm.ops.precision import Precision
 from exlm.tasks.labels.scores import RowScorer
 from exlm.tasks.rows.reading import ReadOptions
@@ -74,10 +75,17 @@ class Predictions:
     note: str = ""  # why there is no evaluation, if the file has labels
 
 
+def nothing_to_score(path: str, problem: str) -> InputError:
+    """The error for a file that is to be scored, and cannot be."""
+    return InputError(f"{path}: nothing can be scored: {problem}")
+
+
 class Predictor(NamedTuple):
     """What predicts for a file with the models of all seeds."""
 
-    predict: Callable[[], Predictions]  # for the whole file
+    # for the whole file; with True, what cannot be scored is an InputError before anything is
+    # predicted
+    predict: Callable[[bool], Predictions]
     # for some rows of the file; None if all rows must be predicted together
     predict_rows: Callable[[FileRows], Predictions] | None = None
     label_columns: Sequence[str] = ()  # the columns of the file that have labels

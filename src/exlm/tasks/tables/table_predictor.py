@@ -29,7 +29,11 @@ from exlm.tasks.rows.reading import TableTokens, Tokens, decide_molecules
 from exlm.tasks.rows.table import TextTable, unlabelled_table
 from exlm.tasks.tables.certainty import conformal_margins
 from exlm.tasks.tables.explain import explain, write_page
-from exlm.tasks.tables.labelled_predictions import LabelledPredictions, read_true_labels
+from exlm.tasks.tables.labelled_predictions import (
+    LabelledPredictions,
+    TrueLabels,
+    read_true_labels,
+)
 from exlm.tasks.tables.prediction_columns import (
     bound_columns,
     note_class_called_class,
@@ -41,6 +45,7 @@ from exlm.tasks.tables.predictions import (
     Evaluation,
     Predictions,
     PredictOptions,
+    nothing_to_score,
 )
 from exlm.tasks.tables.seed_models import EncoderModel, SeedModel
 from exlm.tasks.tables.training_texts import (
@@ -150,17 +155,28 @@ class TablePredictor:
         """Whether too long texts are cut."""
         return self.models[0].reads_tokens and not self.molecules
 
-    def predict(self) -> Predictions:
+    def predict(self, must_score: bool = False) -> Predictions:
         """What the models predict for all rows of the table, and how it is scored."""
-        return self.predict_rows(read_file(self.path, self.options.header, self.options.sheet))
+        rows = read_file(self.path, self.options.header, self.options.sheet)
+        return self.predict_rows(rows, must_score)
 
-    def predict_rows(self, rows: FileRows) -> Predictions:
+    def predict_rows(self, rows: FileRows, must_score: bool = False) -> Predictions:
         """What the models predict for some rows of the table, and how it is scored if the table has
-        labels."""
+        labels. Labels are read first: what is wrong with them is said before the work, and is an
+        InputError if they `must` be scored."""
         texts = unlabelled_table(rows, self.path, self.text_column, self.pair_column)
         table, tokens = self.models[0].check_texts(
             texts, self.path, self.molecules, self.options.on_invalid
         )
+        labels = None
+        problem_of_labels = ""
+        if self.has_labels or must_score:
+            try:
+                labels = read_true_labels(table, self.path, self.label_columns, self.saved_task)
+            except InputError as error:
+                problem_of_labels = str(error)
+        if must_score and labels is None:
+            raise nothing_to_score(self.path, problem_of_labels)
         by_model = self._predict_by_model(table, tokens)
         is_seen = self._training_texts.find_in(table)
         columns = self._columns(table, by_model, is_seen)
@@ -168,15 +184,11 @@ class TablePredictor:
             columns["explanation"] = self._explain(table, tokens, Path(self.options.explain))
         frame = add_columns(table.frame, columns, self.path, "exlm predict")
         counts = self._counts(table, columns)
-        if not self.has_labels:
-            return Predictions(frame, counts)
+        if labels is None:
+            return Predictions(frame, counts, note=problem_of_labels)
         if len(by_model) > 1:
             by_model = {ENSEMBLE: _mean(by_model), **by_model}
-        try:
-            evaluation = self._evaluate(table, by_model, is_seen)
-        except InputError as error:
-            return Predictions(frame, counts, note=str(error))
-        return Predictions(frame, counts, evaluation)
+        return Predictions(frame, counts, self._evaluate(table, labels, by_model, is_seen))
 
     def _predict_by_model(self, table: TextTable, tokens: TableTokens) -> dict[str, np.ndarray]:
         """The predictions of every model [rows, outputs], by its name."""
@@ -188,12 +200,14 @@ class TablePredictor:
         }
 
     def _evaluate(
-        self, table: TextTable, by_model: dict[str, np.ndarray], is_seen: np.ndarray | None
+        self,
+        table: TextTable,
+        true_labels: TrueLabels,
+        by_model: dict[str, np.ndarray],
+        is_seen: np.ndarray | None,
     ) -> Evaluation:
         """How predictions are scored on the rows that have labels."""
-        labels, unknown_labels = read_true_labels(
-            table, self.path, self.label_columns, self.saved_task
-        )
+        labels = true_labels.values
         rows = np.flatnonzero(table.usable & ~np.isnan(labels).all(1))
         labelled = {
             name: LabelledPredictions(self.saved_task, labels, predictions, self.margins.get(name))
@@ -205,7 +219,7 @@ class TablePredictor:
             rows=rows,
             seen_rows=None if is_seen is None else int(is_seen[rows].sum()),
             positives=int((labels[rows] == 1).sum()) if is_binary else None,
-            unknown_labels=unknown_labels,
+            unknown_labels=true_labels.unknown_rows,
             details=next(iter(labelled.values())).details(rows),
         )
 
