@@ -789,7 +789,9 @@ def test_one_odd_word_of_several_labels_costs_its_cell_alone(capsys):
     frame = pd.DataFrame({"text": ["a", "b"], "x": ["T", "F"], "y": ["maybe", "T"]})
     labels = read_labels(frame[["x", "y"]], "t.csv", "multilabel", None, skip_unknown=True)
     np.testing.assert_array_equal(labels.values, [[1, np.nan], [0, 1]])
-    assert "'maybe' is no multilabel label" in capsys.readouterr().err
+    told = capsys.readouterr().err
+    assert "'maybe' is no multilabel label" in told
+    assert "in column 'y', label 1 is T\n" in told  # no word stands for label 0 there
 
 
 def test_words_of_several_ways_to_say_yes_are_said(tmp_path, capsys):

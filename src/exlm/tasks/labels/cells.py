@@ -222,9 +222,12 @@ def note_binary_names(cells: pd.DataFrame, labels: pd.DataFrame) -> None:
         values = column.dropna().map(class_name)
         has_labels = labels[name].notna().any()
         if has_labels and not values.str.fullmatch(NUMBER).all():
-            ones = listed(values[labels[name] == 1].unique())
-            zeros = listed(values[labels[name] == 0].unique())
-            note(f"in column {name!r}, label 1 is {ones}, label 0 is {zeros}")
+            phrases = [
+                f"label {label} is {listed(values[labels[name] == label].unique())}"
+                for label in (1, 0)
+                if (labels[name] == label).any()
+            ]
+            note(f"in column {name!r}, {', '.join(phrases)}")
 
 
 def row_name(index: Any) -> str:
