@@ -3,6 +3,7 @@
 import json
 import os
 import re
+import shutil
 import signal
 from copy import deepcopy
 from dataclasses import asdict, replace
@@ -55,8 +56,8 @@ def molecules(smiles_file):
     return smiles_file.read_text().split()
 
 
-@pytest.fixture
-def table(molecules, tmp_path):
+@pytest.fixture(scope="module")
+def labelled(molecules):
     """Molecules with labels of every kind that the tokens determine: one broken, one of an atom the
     corpus lacks."""
     molecules = [*molecules[:5], "C1CC", molecules[6], "[Xe]", *molecules[8:]]
@@ -75,14 +76,30 @@ def table(molecules, tmp_path):
         }
     )
     frame.loc[[3, 8], "ring"] = None
+    return frame
+
+
+@pytest.fixture
+def table(labelled, tmp_path):
+    """A file of `labelled`, which a test may change."""
     path = tmp_path / "table.csv"
-    frame.to_csv(path, index=False)
+    labelled.to_csv(path, index=False)
     return path
 
 
 def run(pretrained, table, tmp_path, columns, seeds=(0,), train=FAST, **changes):
     task = TaskConfig(str(table), label_columns=columns, split="random", **changes)
     return finetune(str(tmp_path / "out"), str(pretrained), task, train, list(seeds))
+
+
+@pytest.fixture(scope="module")
+def two_seeds(pretrained, labelled, tmp_path_factory):
+    """The output directory of two seeds that learned nitrogen, which no test changes, and what
+    `finetune` returned."""
+    folder = tmp_path_factory.mktemp("two-seeds")
+    labelled.to_csv(folder / "table.csv", index=False)
+    report = run(pretrained, folder / "table.csv", folder, ["nitrogen"], seeds=(0, 1))
+    return folder / "out", report
 
 
 @pytest.mark.parametrize(
@@ -196,8 +213,9 @@ def test_molecules_of_the_training_are_known_as_the_model_reads_them(
     assert (pd.read_csv(tmp_path / "p.csv")["distance to training"] == 0).all()
 
 
-def test_an_unfinished_fine_tuning_says_so_where_it_predicts(pretrained, table, tmp_path, capsys):
-    run(pretrained, table, tmp_path, ["nitrogen"])
+def test_an_unfinished_fine_tuning_says_so_where_it_predicts(two_seeds, table, tmp_path, capsys):
+    shutil.copytree(two_seeds[0], tmp_path / "out")
+    shutil.rmtree(tmp_path / "out/seed-1")
     for name in ("results.json", "config.json", "manifest.json"):
         (tmp_path / "out" / name).unlink()
     predict(str(tmp_path / "out"), str(table), str(tmp_path / "p.csv"))
@@ -237,9 +255,8 @@ def test_a_label_may_be_called_like_the_spread_of_another(pretrained, table, tmp
     np.testing.assert_allclose(predicted["predicted y std over seeds"], spread, atol=1e-5)
 
 
-def test_results_predictions_and_report_agree(pretrained, table, tmp_path):
-    report = run(pretrained, table, tmp_path, ["nitrogen"], seeds=(0, 1))
-    out = tmp_path / "out"
+def test_results_predictions_and_report_agree(two_seeds):
+    out, report = two_seeds
     assert json.loads((out / "results.json").read_text())["test"] == report["test"]
     scores = []
     for seed in (0, 1):
@@ -301,11 +318,10 @@ def test_contradictory_marks_of_a_double_bond_are_reported(
 
 
 def test_a_row_limit_cuts_the_train_part_alone_and_is_said_aloud(
-    pretrained, table, tmp_path, capsys
+    pretrained, two_seeds, table, tmp_path, capsys
 ):
-    everything = run(pretrained, table, tmp_path / "all", ["nitrogen"])
     report = run(pretrained, table, tmp_path / "some", ["nitrogen"], train_rows=40)
-    sizes, all_sizes = (r["runs"][0]["split"] for r in (report, everything))
+    sizes, all_sizes = (r["runs"][0]["split"] for r in (report, two_seeds[1]))
     assert sizes == all_sizes | {"train": 40} and all_sizes["train"] > 40
     assert "beyond train_rows" in capsys.readouterr().out
     more = run(pretrained, table, tmp_path / "some", ["nitrogen"], seeds=(0, 1), train_rows=40)
@@ -327,13 +343,11 @@ def test_finished_seeds_are_not_repeated_and_settings_must_agree(pretrained, tab
         run(pretrained, table, tmp_path, ["nitrogen"])
 
 
-def test_the_same_seed_gives_the_same_result(pretrained, table, tmp_path):
-    left = run(pretrained, table, tmp_path / "a", ["nitrogen"])
-    right = run(pretrained, table, tmp_path / "b", ["nitrogen"])
-    assert (
-        left["test"] == right["test"]
-        and left["runs"][0]["split_sha256"] == right["runs"][0]["split_sha256"]
-    )
+def test_the_same_seed_gives_the_same_result(pretrained, two_seeds, table, tmp_path):
+    [again] = run(pretrained, table, tmp_path, ["nitrogen"])["runs"]
+    first = two_seeds[1]["runs"][0]
+    assert again["scores"] == first["scores"]
+    assert again["split_sha256"] == first["split_sha256"]
 
 
 @pytest.mark.parametrize("seeds", [[], [0, 1, 0], [-1]])
@@ -494,14 +508,13 @@ def test_the_advice_when_memory_runs_out_names_settings_of_fine_tuning(
         run(pretrained, table, tmp_path, ["nitrogen"])
 
 
-def test_the_best_epoch_on_valid_is_the_one_kept(pretrained, table, tmp_path):
-    report = run(pretrained, table, tmp_path, ["nitrogen"])
-    log = [
-        json.loads(line) for line in (tmp_path / "out/seed-0/log.jsonl").read_text().splitlines()
-    ]
-    scores = [record["roc_auc"] for record in log if record["kind"] == "eval"]
-    assert report["runs"][0]["best_epoch"] == int(np.argmax(scores)) + 1
-    assert report["valid"]["roc_auc"]["mean"] == pytest.approx(max(scores), abs=1e-6)
+def test_the_best_epoch_on_valid_is_the_one_kept(two_seeds):
+    out, report = two_seeds
+    for seed, result in enumerate(report["runs"]):
+        log = read_log(out / f"seed-{seed}/log.jsonl")
+        scores = [record["roc_auc"] for record in log if record["kind"] == "eval"]
+        assert result["best_epoch"] == int(np.argmax(scores)) + 1
+        assert result["scores"]["valid"]["roc_auc"] == pytest.approx(max(scores), abs=1e-6)
 
 
 def test_training_starts_from_the_pretrained_encoder_unless_from_scratch(
@@ -517,15 +530,12 @@ def test_training_starts_from_the_pretrained_encoder_unless_from_scratch(
         assert torch.allclose(tuned, source, atol=1e-6) is not scratch
 
 
-def test_predict_keeps_every_row_and_column_and_averages_seeds(pretrained, table, tmp_path, capsys):
-    run(pretrained, table, tmp_path, ["nitrogen"], seeds=(0, 1))
-    frame = predicted(str(tmp_path / "out"), str(table), str(tmp_path / "p.csv"))
+def test_predict_keeps_every_row_and_column_and_averages_seeds(two_seeds, table, tmp_path, capsys):
+    out, _ = two_seeds
+    frame = predicted(str(out), str(table), str(tmp_path / "p.csv"))
     written = pd.read_csv(tmp_path / "p.csv", keep_default_na=False)
     assert list(written["id"]) == [f"m{i}" for i in range(300)] and len(frame) == 300
-    single = [
-        pd.read_csv(tmp_path / f"out/seed-{s}/predictions.csv")["predicted nitrogen"]
-        for s in (0, 1)
-    ]
+    single = [pd.read_csv(out / f"seed-{s}/predictions.csv")["predicted nitrogen"] for s in (0, 1)]
     np.testing.assert_allclose(frame["predicted nitrogen"], np.mean(single, 0), atol=2e-3)
     np.testing.assert_allclose(
         frame["predicted nitrogen std"], np.std(single, 0, ddof=1), atol=4e-3
@@ -533,7 +543,7 @@ def test_predict_keeps_every_row_and_column_and_averages_seeds(pretrained, table
     assert frame.loc[5, "problem"] and np.isnan(frame.loc[5, "predicted nitrogen"])
     assert "299 rows predicted, 1 marked" in capsys.readouterr().out
     frame[["id", "smiles"]].to_csv(table, index=False)
-    lines = predict(str(tmp_path / "out"), str(table), str(tmp_path / "p.jsonl"))
+    lines = predict(str(out), str(table), str(tmp_path / "p.jsonl"))
     again = pd.read_json(lines, lines=True)
     assert again["id"].tolist() == frame["id"].tolist()
     np.testing.assert_allclose(again["predicted nitrogen"], frame["predicted nitrogen"], rtol=1e-12)
@@ -555,15 +565,12 @@ def test_predict_scores_a_multiclass_table_that_lacks_a_class(pretrained, table,
     assert (tmp_path / "part-out-predictions.csv").exists()
 
 
-def test_predict_never_overwrites_a_column_and_scores_only_what_it_can(
-    pretrained, table, tmp_path, capsys
-):
-    run(pretrained, table, tmp_path, ["nitrogen"])
+def test_predict_never_overwrites_a_column_and_scores_only_what_it_can(two_seeds, tmp_path, capsys):
     frame = pd.DataFrame(
         {"smiles": ["CCO", "CCN"], "problem": ["mine", "too"], "nitrogen": ["?", "?"]}
     )
     frame.to_csv(tmp_path / "new.csv", index=False)
-    predict(str(tmp_path / "out"), str(tmp_path / "new.csv"), str(tmp_path / "new.parquet"))
+    predict(str(two_seeds[0]), str(tmp_path / "new.csv"), str(tmp_path / "new.parquet"))
     written = pd.read_parquet(tmp_path / "new.parquet")
     assert list(written["problem"]) == ["mine", "too"] and list(written["exlm problem"]) == ["", ""]
     assert "not scored" in capsys.readouterr().out
@@ -685,8 +692,6 @@ def test_bad_tables_end_with_one_sentence(pretrained, table, tmp_path, kind):
 
 
 def test_a_damaged_or_foreign_model_is_refused(pretrained, table, tmp_path):
-    import shutil
-
     broken = tmp_path / "broken"
     shutil.copytree(pretrained, broken)
     content = bytearray((broken / "model.safetensors").read_bytes())

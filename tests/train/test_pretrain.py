@@ -46,18 +46,18 @@ from exlm.storage.tokenizers import load_tokenizer
 from exlm.train import checkpoint, devices, distributed, tracking, update
 from exlm.train.loop import LoopConfig
 from exlm.train.optim import OptimizerConfig
+from exlm_command import main
 from tests.train.double_updates import updates
 
 STEPS = 10
 SHOWN = ("accuracy", "perplexity", "joint_perplexity")
 
 
-@pytest.fixture
-def recipe(corpus, tmp_path):
+def small_run(corpus: Path, output: Path) -> dict:
     """Keyword arguments of a small run with dropout, several pieces per update and frequent
     checkpoints."""
     return {
-        "output": str(tmp_path / "run"),
+        "output": str(output),
         "data": DataConfig(
             str(corpus), tokens_per_batch=600, tokens_per_micro_batch=300, eval_sequences=20
         ),
@@ -79,6 +79,11 @@ def recipe(corpus, tmp_path):
         ),
         "seed": 3,
     }
+
+
+@pytest.fixture
+def recipe(corpus, tmp_path):
+    return small_run(corpus, tmp_path / "run")
 
 
 def pretrain_with(recipe: dict, **changes) -> dict:
@@ -104,12 +109,17 @@ def curves(run: str | Path) -> list[dict]:
     ]
 
 
-@pytest.fixture
-def whole(recipe, tmp_path):
-    """The uninterrupted run."""
-    path = tmp_path / "whole"
-    pretrain_with(recipe, output=str(path))
+@pytest.fixture(scope="module")
+def uninterrupted(corpus, tmp_path_factory):
+    path = tmp_path_factory.mktemp("uninterrupted") / "run"
+    pretrain(**small_run(corpus, path))
     return path
+
+
+@pytest.fixture
+def whole(uninterrupted, tmp_path):
+    """A copy of the uninterrupted run, which a test may change."""
+    return shutil.copytree(uninterrupted, tmp_path / "whole")
 
 
 def in_two_processes(*words: str) -> str:
@@ -212,7 +222,7 @@ def test_the_command_survives_kill_9(recipe, whole, tmp_path):
     process.kill()
     assert process.wait() == -signal.SIGKILL
     (Path(recipe["output"]) / ".partial-save").mkdir()  # as a save that was killed leaves one
-    subprocess.run(command, check=True, stderr=subprocess.DEVNULL)
+    main(["pretrain", str(path)])
     assert same(recipe["output"], whole)
     assert not list(Path(recipe["output"]).glob(".partial-*"))
 
