@@ -1,6 +1,8 @@
 """ONNX files give what PyTorch gives, for batches of any size and length, and need no PyTorch."""
 
 import ast
+import contextlib
+import io
 import shutil
 import subprocess
 import sys
@@ -104,6 +106,13 @@ def test_an_export_can_be_verified(case, capsys, tmp_path):
         verify(str(folder))
 
 
+def test_an_export_warns_of_nothing(tmp_path):
+    model = save(tmp_path / "model", ExLMModel, num_hidden_layers=1)
+    words = [sys.executable, "-m", "exlm", "export", model, "--output", str(tmp_path / "onnx")]
+    done = subprocess.run(words, capture_output=True, text=True)
+    assert (done.returncode, done.stderr) == (0, "")
+
+
 def test_an_export_can_be_quantized(case):
     quantization = pytest.importorskip("onnxruntime.quantization")
     folder, network, _ = case
@@ -163,23 +172,17 @@ def save_classifier(folder, pair_column):
 
 
 @pytest.fixture(scope="module")
-def command(tmp_path_factory):
-    """The directory that `exlm export` wrote of a classifier, and the process that did it."""
-    folder = tmp_path_factory.mktemp("command")
-    words = ["export", save_classifier(folder, None), "--output", str(folder / "onnx")]
-    done = subprocess.run([sys.executable, "-m", "exlm", *words], capture_output=True, text=True)
-    return folder / "onnx", done
-
-
-def test_an_export_warns_of_nothing(command):
-    _, done = command
-    assert (done.returncode, done.stderr) == (0, "")
-    assert "cuts what is longer than 12 tokens" in done.stdout
+def classifier(tmp_path_factory):
+    """The directory that was exported of a classifier, which `exlm export` describes."""
+    folder = tmp_path_factory.mktemp("classifier")
+    with contextlib.redirect_stdout(io.StringIO()) as printed:
+        export(save_classifier(folder, None), str(folder / "onnx"))
+    assert "cuts what is longer than 12 tokens" in printed.getvalue()
+    return folder / "onnx"
 
 
 @pytest.mark.parametrize("pair_column", [None, "second"])
-def test_the_exported_tokenizer_cuts_long_texts_as_predict_does(pair_column, command, tmp_path):
-    exported, _ = command
+def test_the_exported_tokenizer_cuts_long_texts_as_predict_does(pair_column, classifier, tmp_path):
     model = save_classifier(tmp_path, pair_column)
     rows = pd.DataFrame(
         {
@@ -189,7 +192,7 @@ def test_the_exported_tokenizer_cuts_long_texts_as_predict_does(pair_column, com
     )
     rows.to_csv(tmp_path / "rows.csv", index=False)
     predicted = pd.read_csv(predict(model, str(tmp_path / "rows.csv")))
-    tokenizer = Tokenizer.from_file(str(exported / "tokenizer.json"))
+    tokenizer = Tokenizer.from_file(str(classifier / "tokenizer.json"))
     tokenizer.enable_padding()
     texts = list(zip(rows["first"], rows["second"], strict=True)) if pair_column else rows["first"]
     batch = tokenizer.encode_batch(list(texts))
@@ -197,12 +200,12 @@ def test_the_exported_tokenizer_cuts_long_texts_as_predict_does(pair_column, com
         "input_ids": np.array([row.ids for row in batch]),
         "attention_mask": np.array([row.attention_mask for row in batch]),
     }
-    session = onnxruntime.InferenceSession(exported / "model.onnx")
+    session = onnxruntime.InferenceSession(classifier / "model.onnx")
     logits = torch.tensor(session.run(None, inputs)[0])
     columns = predicted[["predicted a", "predicted b"]]
     np.testing.assert_allclose(logits.softmax(1), columns, atol=1e-5)
     # transformers cuts where it is told to, as before
-    loaded = AutoTokenizer.from_pretrained(exported)
+    loaded = AutoTokenizer.from_pretrained(classifier)
     assert len(loaded("C" * 50)["input_ids"]) == 52
     assert len(loaded("C" * 50, truncation=True)["input_ids"]) == 12
 
