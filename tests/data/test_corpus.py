@@ -505,7 +505,7 @@ def test_workers_end_when_their_command_is_killed(tmp_path, number):
 
 
 def _until(happens):
-    deadline = time.time() + 60
+    deadline = time.time() + 600
     while not happens() and time.time() < deadline:
         time.sleep(0.05)
     return happens()
