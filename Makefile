@@ -19,7 +19,7 @@ demo: setup
 	OMP_NUM_THREADS=$${OMP_NUM_THREADS:-1} $(BIN)/python examples/demo.py  # models so small are slower on two threads
 
 test: setup  # on the CPU, where runs are equal bit for bit; benchmarks/run.py has the tests for a GPU
-	CUDA_VISIBLE_DEVICES=-1 OMP_NUM_THREADS=$${OMP_NUM_THREADS:-1} $(BIN)/python -m pytest -n $(PROCESSES)
+	CUDA_VISIBLE_DEVICES=-1 OMP_NUM_THREADS=$${OMP_NUM_THREADS:-1} $(BIN)/python -m pytest -n $(PROCESSES) --dist worksteal
 
 soak: setup  # hours of trials that break things on purpose; it can be stopped and started again
 	OMP_NUM_THREADS=$${OMP_NUM_THREADS:-1} $(BIN)/python -m tests.soak

@@ -24,6 +24,7 @@ from exlm.data.frames import read_file
 from exlm.data.prepare import prepare
 from exlm.data.tokenization import SMILES_PATTERN, smiles_tokenizer
 from exlm.ops import precision
+from exlm.storage.tokenizers import load_tokenizer
 from exlm.tasks.labels import scores
 from tests.processors import RoundedProducts
 
@@ -54,6 +55,21 @@ MOLECULES = [  # each stays a molecule with an alkyl chain in front
     "CC(=O)Nc1ccc(O)cc1",
     "OC[C@H]1OC(O)[C@H](O)[C@@H](O)[C@@H]1O",
 ]
+
+
+class Crash(Exception):
+    """Stands for a process that ends without a word."""
+
+
+def crash() -> None:
+    raise Crash
+
+
+def flip_a_bit(path: Path) -> None:
+    """As a bad disk does."""
+    content = bytearray(path.read_bytes())
+    content[-1] ^= 1
+    path.write_bytes(content)
 
 
 def read_frame(path: str | Path, header: bool = True, sheet: str | None = None) -> pd.DataFrame:
@@ -153,6 +169,11 @@ def corpus(smiles_file) -> Path:
     path = smiles_file.parent / "corpus"
     prepare([str(smiles_file)], str(path), held_out=0.1, workers=1)
     return path
+
+
+@pytest.fixture
+def tokenizer(corpus) -> PreTrainedTokenizerFast:
+    return load_tokenizer(corpus)
 
 
 @pytest.fixture

@@ -2,8 +2,6 @@
 
 import pickle
 import runpy
-import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
@@ -16,17 +14,11 @@ from exlm import ExLMDataCollator, ExLMForMaskedLM, InputError
 from exlm.data.corpus import Corpus
 from exlm.data.masking import mask_tokens
 from exlm.pretrain.settings import ArchitectureConfig
-from exlm.storage.tokenizers import load_tokenizer
 
 TRAINER = dict(
     num_train_epochs=3, report_to=[], remove_unused_columns=False, use_cpu=True, disable_tqdm=True
 )
 EXAMPLE = Path(__file__).parents[1] / "examples/hf_trainer.py"
-
-
-@pytest.fixture
-def tokenizer(corpus):
-    return load_tokenizer(corpus)
 
 
 def rows_of(corpus, tokenizer, numbers) -> list[dict]:
@@ -36,22 +28,6 @@ def rows_of(corpus, tokenizer, numbers) -> list[dict]:
         ids = [tokenizer.bos_token_id, *examples[i].tolist(), tokenizer.eos_token_id]
         rows.append({"input_ids": ids, "index": i})
     return rows
-
-
-def test_the_trainer_is_imported_with_the_collator_and_not_before():
-    """It takes a seventh of the time in which a command starts; where peft is installed, it imports
-    that too."""
-    lines = (
-        "import sys",
-        "import exlm",
-        "assert 'transformers.modeling_utils' in sys.modules",
-        "assert not {'transformers.trainer_utils', 'peft'} & set(sys.modules)",
-        "from exlm import ExLMDataCollator",
-        "assert 'transformers.trainer_callback' in sys.modules",
-        "assert all(hasattr(exlm, name) for name in exlm.__all__)",
-        "assert not hasattr(exlm, 'ExLMCollator')",
-    )
-    subprocess.run([sys.executable, "-c", "\n".join(lines)], check=True)
 
 
 @pytest.mark.parametrize("ratio", [0.3, (0.02, 0.6)])

@@ -1,6 +1,8 @@
 """ONNX files give what PyTorch gives, for batches of any size and length, and need no PyTorch."""
 
 import ast
+import contextlib
+import io
 import shutil
 import subprocess
 import sys
@@ -152,21 +154,36 @@ def test_the_example_needs_no_pytorch(case):
     np.testing.assert_allclose(printed[real], expected.numpy()[real], atol=1e-4)
 
 
+TASK = {
+    "task_type": "multiclass",
+    "max_length": 12,
+    "precision": "fp32",
+    "text_column": "first",
+    "label_columns": ["label"],
+    "classes": ["a", "b"],
+    "molecules": False,
+}
+
+
+def save_classifier(folder, pair_column):
+    """Of one text or of two, with the same weights."""
+    task = TASK | {"pair_column": pair_column}
+    return save(folder / "model", ExLMForSequenceClassification, task=task, num_hidden_layers=1)
+
+
+@pytest.fixture(scope="module")
+def classifier(tmp_path_factory):
+    """The directory that was exported of a classifier, which `exlm export` describes."""
+    folder = tmp_path_factory.mktemp("classifier")
+    with contextlib.redirect_stdout(io.StringIO()) as printed:
+        export(save_classifier(folder, None), str(folder / "onnx"))
+    assert "cuts what is longer than 12 tokens" in printed.getvalue()
+    return folder / "onnx"
+
+
 @pytest.mark.parametrize("pair_column", [None, "second"])
-def test_the_exported_tokenizer_cuts_long_texts_as_predict_does(pair_column, tmp_path, capsys):
-    task = {
-        "task_type": "multiclass",
-        "max_length": 12,
-        "precision": "fp32",
-        "text_column": "first",
-        "pair_column": pair_column,
-        "label_columns": ["label"],
-        "classes": ["a", "b"],
-        "molecules": False,
-    }
-    model = save(tmp_path / "model", ExLMForSequenceClassification, task=task, num_hidden_layers=1)
-    export(model, str(tmp_path / "onnx"))
-    assert "cuts what is longer than 12 tokens" in capsys.readouterr().out
+def test_the_exported_tokenizer_cuts_long_texts_as_predict_does(pair_column, classifier, tmp_path):
+    model = save_classifier(tmp_path, pair_column)
     rows = pd.DataFrame(
         {
             "first": ["CCO", "CCNCCO" * 4, "CCC", "CCNCC" * 4],
@@ -175,7 +192,7 @@ def test_the_exported_tokenizer_cuts_long_texts_as_predict_does(pair_column, tmp
     )
     rows.to_csv(tmp_path / "rows.csv", index=False)
     predicted = pd.read_csv(predict(model, str(tmp_path / "rows.csv")))
-    tokenizer = Tokenizer.from_file(str(tmp_path / "onnx/tokenizer.json"))
+    tokenizer = Tokenizer.from_file(str(classifier / "tokenizer.json"))
     tokenizer.enable_padding()
     texts = list(zip(rows["first"], rows["second"], strict=True)) if pair_column else rows["first"]
     batch = tokenizer.encode_batch(list(texts))
@@ -183,12 +200,12 @@ def test_the_exported_tokenizer_cuts_long_texts_as_predict_does(pair_column, tmp
         "input_ids": np.array([row.ids for row in batch]),
         "attention_mask": np.array([row.attention_mask for row in batch]),
     }
-    session = onnxruntime.InferenceSession(tmp_path / "onnx/model.onnx")
+    session = onnxruntime.InferenceSession(classifier / "model.onnx")
     logits = torch.tensor(session.run(None, inputs)[0])
     columns = predicted[["predicted a", "predicted b"]]
     np.testing.assert_allclose(logits.softmax(1), columns, atol=1e-5)
     # transformers cuts where it is told to, as before
-    loaded = AutoTokenizer.from_pretrained(tmp_path / "onnx")
+    loaded = AutoTokenizer.from_pretrained(classifier)
     assert len(loaded("C" * 50)["input_ids"]) == 52
     assert len(loaded("C" * 50, truncation=True)["input_ids"]) == 12
 

@@ -391,12 +391,12 @@ def test_every_filled_text_says_what_one_token_for_each_mask_keeps(any_model, op
 
 def test_batches_order_and_padding_do_not_matter(any_model):
     network, tokenizer = load_for_filling(str(any_model))
-    texts = [f"{'C' * n}[MASK]{'[MASK]' * (n % 3)}O" for n in (3, 20, 1, 7, 12, 2)]
+    texts = [f"{'C' * n}[MASK]{'[MASK]' * (n % 3)}O" for n in (3, 20, 1)]
     for options in (FillOptions(), FillOptions(samples=5)):
         together = list(fill_texts(network, tokenizer, texts, options))
         small = list(fill_texts(network, tokenizer, texts, options, tokens_per_batch=1))
         assert [filled.text for filled in together] == texts
-        assert [filled.line for filled in together] == [1, 2, 3, 4, 5, 6]
+        assert [filled.line for filled in together] == [1, 2, 3]
         for one, other in zip(together, small, strict=True):
             for entry, same in zip(one.fillings, other.fillings, strict=True):
                 assert entry.tokens == same.tokens

@@ -21,7 +21,8 @@ def test_the_report_begins_with_exlm_beside_the_mlm_of_equal_cost(tmp_path):
         )
         finetuning(tmp_path, f"exlm-rte-{seed}", exlm, "rte", [0.60, 0.61 + seed / 100])
         finetuning(tmp_path, f"mlm-rte-{seed}", mlm, "rte", [0.70, 0.71 + seed / 100])
-    joint, task = report_table(tmp_path, "worth")
+    report([str(tmp_path)], str(tmp_path / "out"))
+    joint, task = read_csv(tmp_path / "out/tables/worth.csv")
     # both models have the same standard deviation over 3 seeds
     difference, error = 0.2, math.sqrt(0.1**2 * 2 / 3)
     assert joint["score"] == "Joint nll" and float(joint["ExLM better by"]) == pytest.approx(

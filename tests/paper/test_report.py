@@ -302,7 +302,9 @@ def test_an_entropy_of_no_token_is_blank_and_costs_nothing_else(tmp_path):
     with editing(run_dir / "measurements.json") as content:
         content["entropy"] |= {"mean": None, "std": None, "stderr": None, "tokens": 0}
     assert not find_runs([str(tmp_path)]).left_out
-    rows = {r["r"]: r for r in report_table(tmp_path, "repeated-mlm") if r["p, %"] == "38.7"}
+    report([str(tmp_path)], str(tmp_path / "out"))
+    table = read_csv(tmp_path / "out/tables/repeated-mlm.csv")
+    rows = {r["r"]: r for r in table if r["p, %"] == "38.7"}
     assert rows["4"]["Entropy, bits"] == "" and rows["4"]["Tokens of entropy"] == "0.0"
     assert float(rows["4"]["Corrupted, %"]) == pytest.approx(100 * 0.387**4, rel=0.2)
     assert rows["2"]["Entropy, bits s.d."] == "0.03" and rows["2"]["Tokens of entropy"] == "2500.0"

@@ -13,7 +13,7 @@ from exlm.storage.models import save_model
 from exlm.storage.tokenizers import load_tokenizer
 from exlm.tasks.config import TaskConfig
 from exlm.tasks.finetune import finetune
-from tests.tasks.tiny_models import LINES, pairs, questions
+from tests.tasks.tiny_models import LINES, pairs, questions, save_family
 from tests.tasks.tuned_models import COLUMNS, FAST, SIZES
 
 
@@ -82,3 +82,8 @@ def answering(texts):
     output = texts / "questions"
     finetune(str(output), str(texts / "model"), task, FAST, [0, 1])
     return output
+
+
+@pytest.fixture(scope="session")
+def bert(tmp_path_factory):
+    return save_family(tmp_path_factory.mktemp("bert"), "bert")

@@ -140,16 +140,15 @@ def test_words_tell_classes_and_scores_of_texts_and_pairs(tmp_path, kind, column
     frame["good"] = [int(word in ("good", "fine")) for word in words]
     frame["label"] = words
     frame["score"] = [float(len(word)) for word in words]
-    frame.to_csv(tmp_path / "texts.csv", index=False)
+    path = str(tmp_path / "texts.csv")
+    frame.to_csv(path, index=False)
     for pair in (None, "second"):
         task = TaskConfig(
             "", text_column="text", pair_column=pair, label_columns=columns, task_type=kind
         )
-        results = baseline(
-            "tfidf-lr", str(tmp_path / "texts.csv"), str(tmp_path / f"out-{pair}"), task, [0]
-        )
-        path = tmp_path / "texts.csv"
-        scores = evaluate(str(tmp_path / f"out-{pair}"), str(path), str(tmp_path / "e.json"), 0)
+        output = str(tmp_path / f"out-{pair}")
+        results = baseline("tfidf-lr", path, output, task, [0])
+        scores = evaluate(output, path, str(tmp_path / "e.json"), 0)
         assert scores["in_training"] == results["runs"][0]["split"]["train"]
         metric = {"regression": "pearson", "multiclass": "accuracy", "binary": "roc_auc"}[kind]
         assert results["test"][metric]["mean"] > 0.95

@@ -62,11 +62,6 @@ def model(family, tmp_path_factory) -> Path:
     return save_family(tmp_path_factory.mktemp(family), family)
 
 
-@pytest.fixture(scope="module")
-def bert(tmp_path_factory) -> Path:
-    return save_family(tmp_path_factory.mktemp("bert"), "bert")
-
-
 def run(model, files, output, train=FAST, seeds=(0,), **settings):
     task = TaskConfig(str(files / "train.csv"), str(files / "valid.csv"), pair_column="second")
     return finetune(str(output), str(model), task, train, list(seeds), **settings)

@@ -1,6 +1,7 @@
 """What fine-tuning does with data and settings that go wrong half-way."""
 
 import json
+from dataclasses import replace
 
 import numpy as np
 import pandas as pd
@@ -33,11 +34,6 @@ ROWS = [
     (f"Ada lives in {town}", label)
     for town, label in (("Rome", 1), ("Oslo", 0), ("Bern", 1), ("Kyiv", 0))
 ] * 4
-
-
-@pytest.fixture(scope="module")
-def bert(tmp_path_factory):
-    return save_family(tmp_path_factory.mktemp("bert"), "bert")
 
 
 @pytest.fixture
@@ -78,28 +74,19 @@ def test_a_refused_run_leaves_the_recipe_alone(bert, files):
     run(bert, files)
     before = (files / "out/recipe.yaml").read_text()
     with pytest.raises(InputError, match=r"other settings \(train\."):
-        run(
-            bert,
-            files,
-            FinetuneConfig(epochs=2, batch_size=8, learning_rate=1e-3, precision="fp32"),
-        )
+        run(bert, files, replace(FAST, epochs=2))
     assert (files / "out/recipe.yaml").read_text() == before
 
 
 def test_a_diverging_cell_is_the_worst_and_not_the_end(bert, files, capsys):
     report = run(bert, files, grid={"learning_rate": [1e30, 1e-3]})
-    assert (
-        report["best"] == "learning_rate=0.001" and "counts as the worst" in capsys.readouterr().out
-    )
-    stopped = json.loads((files / "out/learning_rate=1e+30/seed-0/result.json").read_text())[
-        "stopped"
-    ]
-    assert (
-        "not finite" in stopped
-        and "lower learning rate" in stopped
-        and "resume_anyway" not in stopped
-    )
-    assert not list(files.glob("out/learning_rate=1e+30/**/*.safetensors"))
+    assert report["best"] == "learning_rate=0.001"
+    assert "counts as the worst" in capsys.readouterr().out
+    diverged = files / "out/learning_rate=1e+30"
+    stopped = json.loads((diverged / "seed-0/result.json").read_text())["stopped"]
+    assert "not finite" in stopped and "lower learning rate" in stopped
+    assert "resume_anyway" not in stopped
+    assert not list(diverged.rglob("*.safetensors"))
     assert run(bert, files, grid={"learning_rate": [1e30, 1e-3]})["best"] == report["best"]
     with pytest.raises((TrainingStopped, Diverged), match="lower learning rate"):
         run(bert, files, FinetuneConfig(epochs=1, batch_size=8, learning_rate=1e30), output="alone")

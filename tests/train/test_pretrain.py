@@ -18,7 +18,6 @@ import numpy as np
 import pytest
 import torch
 import yaml
-from safetensors.torch import load_file
 from torch.utils._python_dispatch import TorchDispatchMode
 from transformers import AutoModelForMaskedLM, AutoTokenizer
 
@@ -46,18 +45,20 @@ from exlm.storage.tokenizers import load_tokenizer
 from exlm.train import checkpoint, devices, distributed, tracking, update
 from exlm.train.loop import LoopConfig
 from exlm.train.optim import OptimizerConfig
+from exlm_command import main
+from tests.conftest import Crash, crash, flip_a_bit
 from tests.train.double_updates import updates
+from tests.train.runs import pretrain_with, same, weights
 
 STEPS = 10
 SHOWN = ("accuracy", "perplexity", "joint_perplexity")
 
 
-@pytest.fixture
-def recipe(corpus, tmp_path):
+def small_run(corpus: Path, output: Path) -> dict:
     """Keyword arguments of a small run with dropout, several pieces per update and frequent
     checkpoints."""
     return {
-        "output": str(tmp_path / "run"),
+        "output": str(output),
         "data": DataConfig(
             str(corpus), tokens_per_batch=600, tokens_per_micro_batch=300, eval_sequences=20
         ),
@@ -81,18 +82,9 @@ def recipe(corpus, tmp_path):
     }
 
 
-def pretrain_with(recipe: dict, **changes) -> dict:
-    """Pre-trains after a recipe in which some arguments are others."""
-    return pretrain(**{**recipe, **changes})
-
-
-def weights(run: str | Path) -> dict[str, torch.Tensor]:
-    return {name: t.clone() for name, t in load_file(Path(run) / "model.safetensors").items()}
-
-
-def same(left: str | Path, right: str | Path) -> bool:
-    a, b = weights(left), weights(right)
-    return a.keys() == b.keys() and all(torch.equal(a[name], b[name]) for name in a)
+@pytest.fixture
+def recipe(corpus, tmp_path):
+    return small_run(corpus, tmp_path / "run")
 
 
 def curves(run: str | Path) -> list[dict]:
@@ -104,12 +96,17 @@ def curves(run: str | Path) -> list[dict]:
     ]
 
 
-@pytest.fixture
-def whole(recipe, tmp_path):
-    """The uninterrupted run."""
-    path = tmp_path / "whole"
-    pretrain_with(recipe, output=str(path))
+@pytest.fixture(scope="module")
+def uninterrupted(corpus, tmp_path_factory):
+    path = tmp_path_factory.mktemp("uninterrupted") / "run"
+    pretrain(**small_run(corpus, path))
     return path
+
+
+@pytest.fixture
+def whole(uninterrupted, tmp_path):
+    """A copy of the uninterrupted run, which a test may change."""
+    return shutil.copytree(uninterrupted, tmp_path / "whole")
 
 
 def in_two_processes(*words: str) -> str:
@@ -133,14 +130,6 @@ def interrupt_at(monkeypatch, step: int, action) -> None:
         return original(self, asked)
 
     monkeypatch.setattr(MaskedBatches, "__call__", call)
-
-
-class Crash(Exception):
-    pass
-
-
-def crash():
-    raise Crash
 
 
 def test_resuming_is_exact_in_mixed_precision_too(recipe, monkeypatch, tmp_path):
@@ -205,14 +194,14 @@ def test_the_command_survives_kill_9(recipe, whole, tmp_path):
     path.write_text(yaml.safe_dump(to_json_types(recipe)))
     command = [sys.executable, "-m", "exlm", "pretrain", str(path)]
     process = subprocess.Popen(command, stderr=subprocess.DEVNULL)
-    deadline = time.monotonic() + 120
+    deadline = time.monotonic() + 600
     while not list(Path(recipe["output"]).glob("checkpoint-*")) and process.poll() is None:
         assert time.monotonic() < deadline
         time.sleep(0.005)
     process.kill()
     assert process.wait() == -signal.SIGKILL
     (Path(recipe["output"]) / ".partial-save").mkdir()  # as a save that was killed leaves one
-    subprocess.run(command, check=True, stderr=subprocess.DEVNULL)
+    main(["pretrain", str(path)])
     assert same(recipe["output"], whole)
     assert not list(Path(recipe["output"]).glob(".partial-*"))
 
@@ -270,7 +259,7 @@ def test_a_finished_run_on_another_corpus_or_damaged_is_not_taken_for_this_one(
     with pytest.raises(InputError, match="corpus"):
         pretrain_with(recipe, output=str(whole), data=replace(recipe["data"], corpus=str(other)))
     expected = weights(whole)
-    damage_flip(whole)
+    flip_a_bit(whole / "model.safetensors")
     pretrain_with(recipe, output=str(whole))
     assert all(torch.equal(tensor, expected[name]) for name, tensor in weights(whole).items())
 
@@ -278,9 +267,7 @@ def test_a_finished_run_on_another_corpus_or_damaged_is_not_taken_for_this_one(
 def test_a_damaged_corpus_is_named(recipe, corpus, tmp_path):
     copy = tmp_path / "copy"
     shutil.copytree(corpus, copy)
-    content = bytearray((copy / "tokens-00000.bin").read_bytes())
-    content[100] ^= 1
-    (copy / "tokens-00000.bin").write_bytes(content)
+    flip_a_bit(copy / "tokens-00000.bin")
     with pytest.raises(InputError, match="tokens-00000.bin does not match its SHA-256"):
         pretrain_with(recipe, data=replace(recipe["data"], corpus=str(copy)))
 
@@ -529,12 +516,6 @@ def test_two_processes_take_the_same_examples_and_have_the_same_gradients(corpus
             torch.testing.assert_close(two["gradients"][name], gradient, rtol=1e-10, atol=1e-12)
 
 
-def damage_flip(path: Path) -> None:
-    content = bytearray((path / "model.safetensors").read_bytes())
-    content[-7] ^= 1
-    (path / "model.safetensors").write_bytes(content)
-
-
 def rewrite_manifest(directory: Path) -> None:
     """Makes changed files look as if they had been written so."""
     names = json.loads((directory / "manifest.json").read_text())["files"]
@@ -542,7 +523,7 @@ def rewrite_manifest(directory: Path) -> None:
 
 
 DAMAGE = {
-    "flipped bit": damage_flip,
+    "flipped bit": lambda path: flip_a_bit(path / "model.safetensors"),
     "truncated": lambda path: os.truncate(path / "optimizer.safetensors", 100),
     "missing file": lambda path: (path / "state.json").unlink(),
     "no manifest": lambda path: (path / "manifest.json").unlink(),
@@ -571,7 +552,7 @@ def test_a_checkpoint_can_be_damaged_several_times(recipe, whole):
     """The last of the damaged ones is kept."""
     (whole / "result.json").unlink()
     for _ in range(2):
-        damage_flip(whole / "checkpoint-00000010")
+        flip_a_bit(whole / "checkpoint-00000010" / "model.safetensors")
         pretrain_with(recipe, output=str(whole))
         (whole / "result.json").unlink()
     assert [path.name for path in whole.glob("damaged-*")] == ["damaged-checkpoint-00000010"]
@@ -586,10 +567,12 @@ def without_dropout(recipe):
 
 
 def test_a_run_that_is_out_of_memory_goes_on_with_smaller_micro_batches(
-    without_dropout, whole, monkeypatch, tmp_path
+    without_dropout, monkeypatch, tmp_path
 ):
     import exlm.pretrain.run as module
 
+    whole = tmp_path / "whole"
+    pretrain_with(without_dropout, output=str(whole))
     small_enough, calls = module.pretraining_loss, []
 
     def loss(model, batch):
@@ -686,7 +669,7 @@ def test_a_run_with_a_changed_setting_is_not_one_with_its_default(recipe):
 def test_nothing_but_damaged_checkpoints_is_an_error(recipe, whole):
     (whole / "result.json").unlink()
     for path in checkpoint.all_checkpoints(whole):
-        damage_flip(path)
+        flip_a_bit(path / "model.safetensors")
     message = "no checkpoint verifies .*model.safetensors does not match"
     with pytest.raises(InputError, match=message):
         pretrain_with(recipe, output=str(whole))
@@ -750,7 +733,7 @@ def test_a_loss_that_is_not_finite_stops_with_the_last_good_checkpoint(recipe, m
         pretrain(**recipe)
     path = checkpoint.all_checkpoints(Path(recipe["output"]))[0]
     assert damage(path) is None
-    assert all(tensor.isfinite().all() for tensor in load_file(path / "model.safetensors").values())
+    assert all(tensor.isfinite().all() for tensor in weights(path).values())
 
 
 def test_updates_without_any_alignment_stop_the_run(recipe, monkeypatch):

@@ -7,7 +7,6 @@ from pathlib import Path
 
 import pytest
 import torch
-from safetensors.torch import load_file
 from transformers import BertConfig, BertForMaskedLM
 
 import exlm.pretrain.run
@@ -19,10 +18,10 @@ from exlm.pretrain.settings import ArchitectureConfig, DataConfig
 from exlm.pretrain.start import start_hash, take_weights
 from exlm.storage.models import save_model
 from exlm.storage.shipped import model_path
-from exlm.storage.tokenizers import load_tokenizer
 from exlm.train.loop import LoopConfig
 from exlm.train.optim import OptimizerConfig
-from tests.conftest import MOLECULES, train_smiles_tokenizer
+from tests.conftest import MOLECULES, flip_a_bit, train_smiles_tokenizer
+from tests.train.runs import pretrain_with, same, weights
 
 SIZES = dict(
     hidden_size=32,
@@ -44,11 +43,6 @@ def drawn(tokenizer, head=ExLMForMaskedLM, seed=0, **switches):
         if parameter.dim() == 1:
             torch.nn.init.normal_(parameter, 0.0, 0.1)
     return model
-
-
-@pytest.fixture
-def tokenizer(corpus):
-    return load_tokenizer(corpus)
 
 
 def test_rows_of_tokens_follow_their_spelling(tmp_path):
@@ -159,11 +153,6 @@ def recipe(corpus, tmp_path):
     }
 
 
-def pretrain_with(recipe: dict, **changes) -> dict:
-    """Pre-trains after a recipe in which some arguments are others."""
-    return pretrain(**{**recipe, **changes})
-
-
 @pytest.fixture
 def start(tokenizer, tmp_path) -> str:
     """An untrained model without transition, with one layer more."""
@@ -173,15 +162,6 @@ def start(tokenizer, tmp_path) -> str:
         tokenizer,
     )
     return str(tmp_path / "start")
-
-
-def weights(run) -> dict[str, torch.Tensor]:
-    return load_file(Path(run) / "model.safetensors")
-
-
-def same(left, right) -> bool:
-    a, b = weights(left), weights(right)
-    return a.keys() == b.keys() and all(torch.equal(a[name], b[name]) for name in a)
 
 
 def test_wrong_starts_are_explained(recipe, start, tokenizer, tmp_path):
@@ -212,9 +192,7 @@ def test_wrong_starts_are_explained(recipe, start, tokenizer, tmp_path):
         with pytest.raises(InputError, match=message):
             pretrain_with(recipe, **changes)
         assert not Path(recipe["output"], "recipe.yaml").exists()
-    content = bytearray(Path(start, "model.safetensors").read_bytes())
-    content[-7] ^= 1
-    Path(start, "model.safetensors").write_bytes(content)
+    flip_a_bit(Path(start, "model.safetensors"))
     with pytest.raises(InputError, match="model.safetensors does not match its SHA-256"):
         pretrain(**recipe, start_from=start)
 
