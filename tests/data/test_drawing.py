@@ -12,9 +12,9 @@ from exlm.errors import InputError
 IMPORTS_OF_ALL_COMMANDS = """
 import sys
 sys.modules["rdkit.Chem.Draw"] = None  # as if it could not be loaded
-from exlm_command.commands import COMMANDS, function_of
+from exlm_command.commands import COMMANDS, import_function
 for name in COMMANDS:
-    function_of(name)
+    import_function(name)
 """
 
 
