@@ -96,11 +96,9 @@ def write_card(directory: Path, result: dict[str, Any] | None = None) -> None:
 def _read_license(directory: Path, is_finetuned: bool) -> str | None:
     """The licence of a model's weights, as its recipe names it. The recipe of a fine-tuning is
     beside the folders of its grid cells and seeds."""
-    folders = [directory, directory.parent, directory.parent.parent]
-    for folder in folders if is_finetuned else [directory]:
-        if license := read_or_empty(folder / RECIPE).get("license"):
-            return license
-    return None
+    parents = [directory.parent, directory.parent.parent] if is_finetuned else []
+    licenses = [read_or_empty(folder / RECIPE).get("license") for folder in [directory, *parents]]
+    return next(filter(None, licenses), None)
 
 
 def _corpus_was_replaced(

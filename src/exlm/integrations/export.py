@@ -53,17 +53,14 @@ def export(model: str, output: str, format: Literal["onnx"] = "onnx") -> Path:
     onnx = import_optional("onnx", "export", "exlm export")
     check_model(model)
     architectures = load_config(model).architectures or []
-    classes = [model_class for model_class in OUTPUTS if model_class.__name__ in architectures]
-    model_class = classes[0] if classes else ExLMModel
+    model_class = next((head for head in OUTPUTS if head.__name__ in architectures), ExLMModel)
     network, tokenizer = load_model(model, model_class)
     config = network.config
     _check_exportable(config)
     # The exporter follows one batch through the model. `variable_axes` leave its size open.
     input_ids = torch.full((2, 7), config.bos_token_id)
     attention_mask = torch.ones(2, 7, dtype=torch.long)
-    # The model asks for this level. It is measured at the first call, and the exporter must not
-    # follow the measurement.
-    exact_level(network.device)
+    exact_level(network.device)  # measured here, as the exporter must not follow the measurement
     variable_axes = {0: torch.export.Dim("rows"), 1: torch.export.Dim("length")}
     with new_directory(Path(output)) as folder, torch.no_grad(), _quiet_exporter():
         program = torch.onnx.export(
@@ -112,9 +109,8 @@ def _quiet_exporter() -> Iterator[None]:
 
 
 def _remove_debug_data(message: Any) -> None:
-    """Removes from a protobuf message, and all messages in it, how the ONNX model was made, such as
-    the paths of source files, and the shapes of inner values: quantization transposes some of these
-    values, and would refuse the old shapes."""
+    """Removes from a protobuf message, and from all messages in it, how the model was made, such as
+    paths of source files, and shapes of inner values: quantization would refuse some of these."""
     for field, content in message.ListFields():
         if field.name in ("metadata_props", "doc_string", "value_info"):
             message.ClearField(field.name)

@@ -74,11 +74,8 @@ def _names_left_out(source: Path, files: set[Path]) -> list[str]:
     """The names of what is not copied if `files` are. A folder of which nothing is copied is named
     in place of its files."""
     copied = {path for file in files for path in (file, *file.parents)}
-    names = set[str]()
-    for path in source.rglob("*"):
-        if path.parent in copied and path not in copied and not path.name.startswith("."):
-            names.add(path.name)
-    return sorted(names)
+    left_out = [path for path in source.rglob("*") if path.parent in copied and path not in copied]
+    return sorted({path.name for path in left_out if not path.name.startswith(".")})
 
 
 def _without_folders(content: Any) -> Any:
@@ -99,8 +96,8 @@ def _without_folders(content: Any) -> Any:
 
 
 def _name_of_data(path: str) -> str:
-    """The name of a file of data: `file:rows/split.csv` becomes `file:split.csv`. `column:NAME`, a
-    split that is no file, stays."""
+    """The name of a file of data: `file:rows/split.csv` becomes `file:split.csv`. A `column:NAME`
+    that says how to split stays."""
     if path.startswith("column:"):
         return path
     prefix = "file:" if path.startswith("file:") else ""
