@@ -31,9 +31,7 @@ def identity_of(config: Any, section: str = "") -> dict[str, Any]:
         value = getattr(config, field.name)
         rule = field.metadata.get("identity")
         name = f"{section}.{field.name}" if section else field.name
-        default = field.default
-        if field.default_factory is not MISSING:
-            default = field.default_factory()
+        default = field.default if field.default_factory is MISSING else field.default_factory()
         if rule == "never" or (rule == "if changed" and value == default):
             continue
         if is_dataclass(value):

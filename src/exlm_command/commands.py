@@ -37,8 +37,7 @@ def import_function(name: str) -> Callable:
 def find_similar(misspelled: str, names: Collection[str]) -> list[str]:
     """The name that is spelled like `misspelled`, or else up to three names whose last section is
     spelled like its last section."""
-    matches = get_close_matches(misspelled, names, n=1, cutoff=0.8)
-    if matches:
+    if matches := get_close_matches(misspelled, names, n=1, cutoff=0.8):
         return matches
     section = _last_section(misspelled)
     sections = {name: _last_section(name) for name in names}

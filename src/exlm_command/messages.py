@@ -15,12 +15,11 @@ def explain_error(error: BaseException, options: Collection[str]) -> str:
         if isinstance(cause, InputError):
             return str(cause)
         cause = cause.__cause__ or cause.__context__
-    # `complete_options` puts -- before the positionals.
-    message = str(error).replace("arguments: -- ", "arguments: ")
+    message = str(error).replace("arguments: -- ", "arguments: ")  # -- is of `expand_options`
     # Group 'train.optimizer' does not accept option 'stepz'
     # Option 'trainn.steps' is not accepted
     if re.match("(Group|Option) '.+ accept", message):
-        # The setting stands in a recipe: `complete_options` has looked up all on the command line.
+        # The setting stands in a recipe: `expand_options` has looked up all on the command line.
         setting = ".".join(re.findall(r"'(\S+)'", message))
         hint = did_you_mean(find_similar(setting, options)) or ", so take it out of the recipe"
         return f"this command has no setting {setting}{hint}"

@@ -4,7 +4,7 @@
 1. `build_parser` makes a parser (jsonargparse) whose options are the arguments of `finetune`, with
    the types of its signature and the help of its docstring. The fields of a dataclass are options
    of a section: its argument `train` gives `--train.learning_rate`, and so on.
-2. `complete_options` completes names, and writes lists as YAML:
+2. `expand_options` completes names, and writes lists as YAML:
    `--model=runs/exlm --train.learning_rate=1e-3 --seeds=[0,1]`.
 3. `settings` lets the parser read a recipe and these options, and makes the arguments of them:
    model="runs/exlm", train=FinetuneConfig(learning_rate=0.001), seeds=[0, 1].
@@ -114,10 +114,9 @@ def build_parser(name: str) -> ArgumentParser:
     in the function's source."""
     function = import_function(name)
     command = COMMANDS[name]
-    usage_by_count = {None: "{}", "?": "[{}]", "*": "[{} ...]", "+": "{} ..."}
+    usages = {None: "{}", "?": "[{}]", "*": "[{} ...]", "+": "{} ..."}
     positionals_in_usage = [
-        usage_by_count[count].format(positional.upper())
-        for positional, count in command.positionals.items()
+        usages[count].format(word.upper()) for word, count in command.positionals.items()
     ]
     parser = ArgumentParser(
         prog=f"exlm {name}",
@@ -148,7 +147,7 @@ def settings(name: str, arguments: list[str]) -> dict[str, Any]:
     parser = build_parser(name)
     option_types = types_of_options(parser)
     try:
-        parsed = parser.parse_args(complete_options(arguments, option_types, f"exlm {name}"))
+        parsed = parser.parse_args(expand_options(arguments, option_types, f"exlm {name}"))
         keywords = parser.instantiate(parsed).as_dict()
     except (ArgumentError, TypeError, ValueError) as error:
         raise InputError(explain_error(error, option_types)) from error
@@ -168,7 +167,7 @@ def _members(hint: Any) -> tuple[Any, ...]:
     return get_args(hint) if get_origin(hint) in (Union, UnionType) else (hint,)
 
 
-def complete_options(arguments: list[str], option_types: dict[str, Any], command: str) -> list[str]:
+def expand_options(arguments: list[str], option_types: dict[str, Any], command: str) -> list[str]:
     """The arguments with the full names of their options (`_full_name`), and with the values `a,b`
     or `a b` of a list as YAML. What belongs to no option comes last, in its order. InputError names
     an option that does not exist, a list that is given twice, and a range without brackets."""
