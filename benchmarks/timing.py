@@ -20,7 +20,7 @@ from typing import Any
 import torch
 import transformers
 
-from exlm.paper.cost import Call, resident_memory, seconds
+from exlm.paper.cost import Call, read_resident_memory, time_call
 from exlm.paper.jobs import in_own_process
 from exlm.storage.machine import machine
 
@@ -71,7 +71,7 @@ def interleaved(
     times: dict[str, list[float]] = {name: [] for name in calls}
     for _ in range(pairs):
         for name, call in calls.items():
-            times[name].append(seconds(partial(repeated, call), device) / repeats)
+            times[name].append(time_call(partial(repeated, call), device) / repeats)
     return times
 
 
@@ -112,7 +112,7 @@ def peak_memory(build: Callable[[], Call], device: str) -> dict[str, int]:
     cuda = device == "cuda"
 
     def allocated(of_cpu: str = "VmRSS") -> int:
-        return torch.cuda.memory_allocated() if cuda else resident_memory(of_cpu)
+        return torch.cuda.memory_allocated() if cuda else read_resident_memory(of_cpu)
 
     base = allocated()
     call = build()

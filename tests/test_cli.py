@@ -23,7 +23,7 @@ from exlm.storage.models import save_model
 from exlm.storage.tokenizers import load_tokenizer
 from exlm.tasks.config import grid_cells
 from exlm_command import main
-from exlm_command.commands import COMMANDS, function_of
+from exlm_command.commands import COMMANDS, import_function
 from exlm_command.doctor import doctor
 from exlm_command.parser import build_parser, settings, types_of_options
 from tests.conftest import train_smiles_tokenizer
@@ -477,7 +477,7 @@ def test_missing_things_are_named(capsys, arguments, message):
 
 @pytest.mark.parametrize("command", COMMANDS)
 def test_the_summary_of_a_command_begins_its_docstring(command):
-    docstring = " ".join(function_of(command).__doc__.split())
+    docstring = " ".join(import_function(command).__doc__.split())
     assert docstring.startswith(COMMANDS[command].summary)
 
 

@@ -19,8 +19,8 @@ import exlm
 print(json.dumps(list(sys.modules)))
 from exlm import ExLMDataCollator
 print(json.dumps(list(sys.modules)))
-from exlm_command.commands import COMMANDS, function_of
-print(json.dumps([function_of(name).__name__ for name in COMMANDS]))
+from exlm_command.commands import COMMANDS, import_function
+print(json.dumps([import_function(name).__name__ for name in COMMANDS]))
 """
 
 

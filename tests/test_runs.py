@@ -170,7 +170,7 @@ def test_a_model_whose_outputs_are_no_numbers_ends_with_exit_status_3(monkeypatc
     def command() -> None:
         score_predictions(LABEL_TYPES["regression"], np.zeros((3, 1)), np.full((3, 1), np.nan))
 
-    monkeypatch.setattr(parser, "function_of", lambda name: command)
+    monkeypatch.setattr(parser, "import_function", lambda name: command)
     monkeypatch.setattr(parser, "settings", lambda name, arguments: {})
     status, message = parser.run("predict", [])
     assert status == 3 and "3 of 3 predictions are not finite" in message

@@ -14,8 +14,8 @@ NOT_IDENTITY = {"identity": "never"}
 # did: an identity has it only where it differs from the default.
 IDENTITY_IF_CHANGED = {"identity": "if changed"}
 
-# Settings that name files and models, by the checksum of what these hold: two names of the same
-# content are no difference.
+# By a setting that is a checksum, the settings that name the files or the model with this checksum.
+# Where the checksums of two runs are equal, other names are no difference.
 NAMES_BY_CHECKSUM = {
     "data_sha256": ("task.dataset", "task.valid", "task.test"),
     "model_sha256": ("model",),
@@ -24,16 +24,14 @@ LONGEST_VALUE = 80  # characters of a value in a message
 
 
 def identity_of(config: Any, section: str = "") -> dict[str, Any]:
-    """The part of an identity that a dataclass has, in types of JSON, by name: `section.name`, or
-    `section.name.inner` of a dataclass in it."""
+    """What a dataclass adds to an identity: its fields in types of JSON, by name. A field is called
+    `section.name`, and a field of a dataclass in it `section.name.inner`."""
     identity: dict[str, Any] = {}
     for field in fields(config):
         value = getattr(config, field.name)
         rule = field.metadata.get("identity")
         name = f"{section}.{field.name}" if section else field.name
-        default = field.default
-        if field.default_factory is not MISSING:
-            default = field.default_factory()
+        default = field.default if field.default_factory is MISSING else field.default_factory()
         if rule == "never" or (rule == "if changed" and value == default):
             continue
         if is_dataclass(value):
@@ -46,31 +44,32 @@ def identity_of(config: Any, section: str = "") -> dict[str, Any]:
 def first_difference(before: dict[str, Any], now: dict[str, Any]) -> tuple[str, str, str] | None:
     """The first setting that differs between the identities `before` and `now`: its name, and both
     values as a message has them. None if no setting differs."""
-    # Earlier versions recorded some settings that change nothing, and not what they inferred.
+    # Earlier versions also recorded settings that change nothing. They are not compared.
     names = now.keys() | DEFAULTS.keys()
-    inferred = {"inferred": now.get("inferred", {})}
-    earlier = upgrade_identity(inferred | {name: before[name] for name in before if name in names})
+    compared = {name: before[name] for name in before if name in names}
+    # They did not record what they inferred. It was the same as now.
+    earlier = upgrade_identity({"inferred": now.get("inferred", {})} | compared)
     current = upgrade_identity(now)
-    other_names = _names_of_the_same(earlier, current)
+    equal_content = _settings_of_equal_content(earlier, current)
     for name in current | earlier:
-        if name not in other_names and earlier.get(name) != current.get(name):
-            value_before = _shown(earlier.get(name), "not recorded")
-            value_now = _shown(current.get(name), "the default")
+        if name not in equal_content and earlier.get(name) != current.get(name):
+            value_before = _show(earlier.get(name), "not recorded")
+            value_now = _show(current.get(name), "the default")
             return name, value_before, value_now
     return None
 
 
-def _names_of_the_same(earlier: dict[str, Any], current: dict[str, Any]) -> set[str]:
+def _settings_of_equal_content(earlier: dict[str, Any], current: dict[str, Any]) -> set[str]:
     """The settings that name the same content in two identities, as equal checksums say."""
-    names = set[str]()
-    for checksum, settings in NAMES_BY_CHECKSUM.items():
-        # questions have a checksum for every file
+    settings = set[str]()
+    for checksum, names in NAMES_BY_CHECKSUM.items():
+        # Questions have a checksum for every file, such as data_sha256.valid.
         entries = [name for name in current if name.split(".")[0] == checksum]
         if entries and all(earlier.get(name) == current[name] for name in entries):
-            names.update(settings)
-    return names
+            settings.update(names)
+    return settings
 
 
-def _shown(value: Any, missing: str) -> str:
+def _show(value: Any, missing: str) -> str:
     """A value for a message, in one line; `missing` if there is none."""
     return missing if value is None else repr(value)[:LONGEST_VALUE]

@@ -12,7 +12,7 @@ import sys
 from itertools import pairwise, takewhile
 from typing import NoReturn
 
-from exlm_command.commands import COMMANDS, CommandLineError, did_you_mean, similar
+from exlm_command.commands import COMMANDS, CommandLineError, did_you_mean, find_similar
 from exlm_command.recipes import recipe_path
 
 HELP = ("-h", "--help")
@@ -24,16 +24,16 @@ def main(arguments: list[str] | None = None) -> None:
         arguments = sys.argv[1:]
         signal.signal(signal.SIGTERM, _interrupt)
         _set_environment()
-    name, *others = arguments or [""]
+    name, *words = arguments or [""]
     try:
-        _run(name, others)
+        _run(name, words)
         sys.stdout.flush()
     except KeyboardInterrupt as interrupt:
         number = next(iter(interrupt.args), signal.SIGINT)
         _leave(128 + number, f"exlm {name}: interrupted")
     except BrokenPipeError:
-        # Who read the output, such as `head`, has seen enough. What is left is thrown away, or
-        # Python would try to write it once more.
+        # A reader of the output, such as `head`, has closed it. What is not written yet is thrown
+        # away, or Python would try to write it once more.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         raise SystemExit(128 + signal.SIGPIPE) from None
 
@@ -53,8 +53,8 @@ def _interrupt(number: int, frame: object) -> NoReturn:
     raise KeyboardInterrupt(number)
 
 
-def _run(name: str, others: list[str]) -> None:
-    """Answers what needs no command, or checks the arguments and runs the command `name`."""
+def _run(name: str, words: list[str]) -> None:
+    """Answers what needs no command, or checks the words behind the command `name` and runs it."""
     if name == "--version":
         from exlm import __version__
 
@@ -64,43 +64,42 @@ def _run(name: str, others: list[str]) -> None:
         print(_usage())
         return
     if name not in COMMANDS:
-        hint = did_you_mean(similar(name, COMMANDS))
+        hint = did_you_mean(find_similar(name, COMMANDS))
         error = f"exlm: error: unknown command {name!r}{hint}\n\n" if name else ""
         _leave(2, error + _usage())
-    others = ["--help" if word == "-h" else word for word in others]
-    values = list(
-        takewhile(lambda word: _is_standard_input(word) or not word.startswith("-"), others)
-    )
-    options = others[len(values) :]
-    if not set(HELP) & set(options):
-        values = _check_arguments(name, values, options)
+    words = ["--help" if word == "-h" else word for word in words]
+    positionals = list(takewhile(lambda word: not _is_option(word), words))
+    options = words[len(positionals) :]
+    if "--help" not in options:
+        positionals = _check_words(name, positionals, options)
 
-    # imports the command, most often with PyTorch
+    # This import brings the command, most often with PyTorch.
     from exlm_command.parser import run
 
-    status, message = run(name, [*values, *options])
+    status, message = run(name, [*positionals, *options])
     if status:
         _leave(status, f"exlm {name}: {message}")
 
 
-def _check_arguments(name: str, values: list[str], options: list[str]) -> list[str]:
-    """The values before the options, as `_as_arguments` returns them. What is wrong with them, and
-    with paths, is said before the command is imported, which takes seconds."""
+def _check_words(name: str, positionals: list[str], options: list[str]) -> list[str]:
+    """Ends the process if the words of a command line cannot be used, before the command is
+    imported, which takes seconds. Returns the positionals with `--config` before a recipe."""
     try:
-        has_recipe = any(option.partition("=")[0] == "--config" for option in options)
-        if values or not has_recipe:
-            values = _as_arguments(name, values)
+        gives_config = any(option.partition("=")[0] == "--config" for option in options)
+        # With --config, the recipe need not stand before the options.
+        if positionals or not gives_config:
+            positionals = _recipe_as_option(name, positionals)
         # settings may be printed before the file is there
         if not any(option.startswith("--print_config") for option in options):
-            _check_paths(name, values, options)
+            _check_paths(name, positionals, options)
     except CommandLineError as error:
         _leave(2, f"exlm {name}: error: {error}")
-    return values
+    return positionals
 
 
-def _as_arguments(name: str, values: list[str]) -> list[str]:
-    """The values before the options as arguments of the parser: a recipe becomes --config. Raises
-    CommandLineError if their number is wrong or there is no such recipe."""
+def _recipe_as_option(name: str, values: list[str]) -> list[str]:
+    """The values of the positionals, with `--config PATH` in place of a recipe. CommandLineError if
+    their number is wrong or there is no such recipe."""
     positionals = COMMANDS[name].positionals
     required = [positional for positional, count in positionals.items() if count in (None, "+")]
     too_many = len(values) > len(positionals) and not {"*", "+"} & set(positionals.values())
@@ -119,14 +118,14 @@ def _check_paths(name: str, values: list[str], options: list[str]) -> None:
     by_position = zip(command.positionals, values, strict=False)
     by_name = [pair for pair in pairwise(options) if pair[0].startswith("--")]
     for argument, value in [*by_position, *by_name]:
-        is_file = argument.lstrip("-").removeprefix("task.") in command.files and "." in value
-        if not (is_file or argument in command.paths):
+        names_file = argument.lstrip("-").removeprefix("task.") in command.files and "." in value
+        if not (names_file or argument in command.paths):
             continue
         if _is_standard_input(value) or os.path.exists(value):
             continue
         advice = f"check the path of {argument}"
         if argument == "model":
-            # a part of the library that needs no PyTorch
+            # This module of the library needs no PyTorch.
             from exlm.storage.shipped import shipped_models
 
             if value in shipped_models():
@@ -135,9 +134,13 @@ def _check_paths(name: str, values: list[str], options: list[str]) -> None:
         raise CommandLineError(f"{value} does not exist; {advice}")
 
 
-def _is_standard_input(value: str) -> bool:
-    """Whether a value is `-`, or as `-.csv`; no option begins so."""
-    return value == "-" or value.startswith("-.")
+def _is_option(word: str) -> bool:
+    return word.startswith("-") and not _is_standard_input(word)
+
+
+def _is_standard_input(word: str) -> bool:
+    """Whether a word means standard input: `-`, or with a format `-.csv`."""
+    return word == "-" or word.startswith("-.")
 
 
 def _usage() -> str:

@@ -29,24 +29,23 @@ _ROWS = yaml.safe_load((Path(__file__).parent / "commands.yaml").read_text(encod
 COMMANDS: dict[str, Command] = {name: Command(**row) for name, row in _ROWS.items()}
 
 
-def function_of(name: str) -> Callable:
-    """The function behind a command; its module is imported only now."""
+def import_function(name: str) -> Callable:
+    """Imports the function of a command, which has the command's name."""
     return getattr(import_module(COMMANDS[name].module), name)
 
 
-def similar(misspelled: str, names: Collection[str]) -> list[str]:
-    """The name that is spelled like `misspelled`, or else up to three whose last section is spelled
-    like its last section."""
-    matches = get_close_matches(misspelled, names, n=1, cutoff=0.8)
-    if matches:
+def find_similar(misspelled: str, names: Collection[str]) -> list[str]:
+    """The name that is spelled like `misspelled`, or else up to three names whose last section is
+    spelled like its last section."""
+    if matches := get_close_matches(misspelled, names, n=1, cutoff=0.8):
         return matches
     section = _last_section(misspelled)
     sections = {name: _last_section(name) for name in names}
     similar_sections = get_close_matches(section, sections.values(), n=len(names), cutoff=0.7)
     matches = [
-        name for name, other in sections.items() if section in other or other in similar_sections
+        name for name in names if section in sections[name] or sections[name] in similar_sections
     ]
-    # names with the same last section come first
+    # Names with the same last section come first.
     return sorted(matches, key=lambda name: sections[name] != section)[:3]
 
 
@@ -56,6 +55,6 @@ def _last_section(name: str) -> str:
 
 
 def did_you_mean(names: Iterable[str]) -> str:
-    """The end of a message about a misspelled name; "" if there are none like it."""
+    """The end of a message about a misspelled name: the names that may be meant, "" without any."""
     choices = " or ".join(names)
     return f"; did you mean {choices}?" if choices else ""

@@ -4,7 +4,7 @@ import re
 from collections.abc import Collection
 
 from exlm.errors import InputError
-from exlm_command.commands import did_you_mean, similar
+from exlm_command.commands import did_you_mean, find_similar
 
 
 def explain_error(error: BaseException, options: Collection[str]) -> str:
@@ -15,24 +15,24 @@ def explain_error(error: BaseException, options: Collection[str]) -> str:
         if isinstance(cause, InputError):
             return str(cause)
         cause = cause.__cause__ or cause.__context__
-    message = str(error).replace("arguments: -- ", "arguments: ")  # as `full_options` puts it
+    message = str(error).replace("arguments: -- ", "arguments: ")  # -- is of `expand_options`
     # Group 'train.optimizer' does not accept option 'stepz'
     # Option 'trainn.steps' is not accepted
     if re.match("(Group|Option) '.+ accept", message):
-        # Only a recipe has such settings: `full_options` has looked up the command line's.
+        # The setting stands in a recipe: `expand_options` has looked up all on the command line.
         setting = ".".join(re.findall(r"'(\S+)'", message))
-        hint = did_you_mean(similar(setting, options)) or ", so take it out of the recipe"
+        hint = did_you_mean(find_similar(setting, options)) or ", so take it out of the recipe"
         return f"this command has no setting {setting}{hint}"
     lines = [line.strip(" -") for line in message.splitlines()]
     # Given value type: <class 'str'>
     # Subtypes: [<class 'int'>, typing.Literal['all']]
-    told = [line for line in lines if not line.startswith(("Given value", "Subtypes"))]
-    return _wrong_type(message) or " ".join(told)
+    useful = [line for line in lines if not line.startswith(("Given value", "Subtypes"))]
+    return _explain_wrong_type(message) or " ".join(useful)
 
 
-def _wrong_type(message: str) -> str | None:
-    """What to say of a value of another type than the setting's, if `message` is about one whose
-    types are all simple."""
+def _explain_wrong_type(message: str) -> str | None:
+    """The sentence for a value whose type its setting does not allow, such as `passes is x; it must
+    be int`. None if `message` says something else, or a type is not one of the two forms below."""
     # Parser key "passes":
     #   - Expected a <class 'int'>. Got value: x
     #   - Expected a typing.Literal['all']. Got value: x

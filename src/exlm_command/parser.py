@@ -4,7 +4,7 @@
 1. `build_parser` makes a parser (jsonargparse) whose options are the arguments of `finetune`, with
    the types of its signature and the help of its docstring. The fields of a dataclass are options
    of a section: its argument `train` gives `--train.learning_rate`, and so on.
-2. `full_options` completes names, and writes lists as YAML:
+2. `expand_options` completes names, and writes lists as YAML:
    `--model=runs/exlm --train.learning_rate=1e-3 --seeds=[0,1]`.
 3. `settings` lets the parser read a recipe and these options, and makes the arguments of them:
    model="runs/exlm", train=FinetuneConfig(learning_rate=0.001), seeds=[0, 1].
@@ -27,16 +27,22 @@ from safetensors import SafetensorError
 
 from exlm.errors import InputError, Interrupted, TrainingStopped
 from exlm.upgrades import upgrade_recipe
-from exlm_command.commands import COMMANDS, CommandLineError, did_you_mean, function_of, similar
+from exlm_command.commands import (
+    COMMANDS,
+    CommandLineError,
+    did_you_mean,
+    find_similar,
+    import_function,
+)
 from exlm_command.messages import explain_error
 
-_load_yaml = get_loader("yaml")
+_read_any_yaml = get_loader("yaml")
 NOT_FINITE = {"nan": ".nan", "inf": ".inf", "-inf": "-.inf"}  # numbers, as YAML writes them
 
 
-class _DifferentKeys(yaml.SafeLoader):
-    """A reader of YAML that refuses (InputError) two entries of one name in a mapping, and an entry
-    beside its section, as `train.epochs` beside `train`: others keep the last alone."""
+class _RepeatedKeys(yaml.SafeLoader):
+    """A reader of YAML that raises InputError for two entries of one name in a mapping, and for an
+    entry beside its section, such as `train.epochs` beside `train`. Other readers keep the last."""
 
     def compose_mapping_node(self, anchor: Any) -> yaml.MappingNode:
         mapping = super().compose_mapping_node(anchor)
@@ -63,19 +69,19 @@ def _lines_of(*nodes: yaml.Node) -> str:
     return f" (lines {min(lines)} and {max(lines)})" if len(lines) > 1 else ""
 
 
-def _load(text: str) -> Any:
-    """A value or a recipe in YAML. A value is text if YAML reads nothing in it: `#activity` is the
-    name of a column."""
-    value = _load_yaml(text)
+def _read_yaml(text: str) -> Any:
+    """A value or a recipe in YAML. A value in which YAML finds only a comment is text: `#activity`
+    is the name of a column."""
+    value = _read_any_yaml(text)
     if isinstance(value, (dict, list)):
-        yaml.compose(text, _DifferentKeys)
+        yaml.compose(text, _RepeatedKeys)
     if isinstance(value, dict):
         value = upgrade_recipe(value)
     is_text = value is None and text.strip().lower() not in ("", "~", "null") and "\n" not in text
     return text if is_text else value
 
 
-set_loader("yaml", _load, exceptions=(yaml.YAMLError,))
+set_loader("yaml", _read_yaml, exceptions=(yaml.YAMLError,))
 
 
 def run(name: str, arguments: list[str]) -> tuple[int, str]:
@@ -86,12 +92,12 @@ def run(name: str, arguments: list[str]) -> tuple[int, str]:
         if transformers := sys.modules.get("transformers"):
             transformers.logging.set_verbosity_error()
             transformers.logging.disable_progress_bar()
-        function_of(name)(**function_settings)
+        import_function(name)(**function_settings)
     except (InputError, CommandLineError) as error:
         return 2, f"error: {error}"
     except BrokenPipeError:
-        raise  # no file, but the standard output
-    # a full disk, too, can raise SafetensorError
+        raise  # It is an OSError, but of the standard output and no file.
+    # A full disk, too, can raise SafetensorError.
     except (OSError, SafetensorError) as error:
         advice = "check the path and the free space"
         return 2, f"error: a file could not be read or written: {error}; {advice}"
@@ -106,11 +112,11 @@ def build_parser(name: str) -> ArgumentParser:
     """The parser of one command. Its options are the arguments of the command's function, and the
     fields of the class to which the function passes its `**options`: jsonargparse finds that call
     in the function's source."""
-    function = function_of(name)
+    function = import_function(name)
     command = COMMANDS[name]
-    forms = {None: "{}", "?": "[{}]", "*": "[{} ...]", "+": "{} ..."}
+    usages = {None: "{}", "?": "[{}]", "*": "[{} ...]", "+": "{} ..."}
     positionals_in_usage = [
-        forms[count].format(positional.upper()) for positional, count in command.positionals.items()
+        usages[count].format(word.upper()) for word, count in command.positionals.items()
     ]
     parser = ArgumentParser(
         prog=f"exlm {name}",
@@ -121,7 +127,7 @@ def build_parser(name: str) -> ArgumentParser:
     hints = get_type_hints(function)
     docstring = parse_docstring(function.__doc__ or "")
     helps = {entry.arg_name: entry.description for entry in docstring.params}
-    # a recipe arrives as --config
+    # A recipe arrives as --config.
     positionals = {**command.positionals}
     positionals.pop("recipe", None)
     for positional, count in positionals.items():
@@ -141,36 +147,33 @@ def settings(name: str, arguments: list[str]) -> dict[str, Any]:
     parser = build_parser(name)
     option_types = types_of_options(parser)
     try:
-        parsed = parser.parse_args(full_options(arguments, option_types, f"exlm {name}"))
-        config = parser.instantiate(parsed).as_dict()
+        parsed = parser.parse_args(expand_options(arguments, option_types, f"exlm {name}"))
+        keywords = parser.instantiate(parsed).as_dict()
     except (ArgumentError, TypeError, ValueError) as error:
         raise InputError(explain_error(error, option_types)) from error
-    config.pop("config", None)
-    return config
+    keywords.pop("config", None)
+    return keywords
 
 
 def types_of_options(parser: ArgumentParser) -> dict[str, Any]:
-    """By the full name of every option, such as `train.steps`, its type if jsonargparse takes care
-    of it (lists and dicts among them), else None. No public function of the parser tells types."""
+    """The type of every option by its full name, such as `train.steps`; None where jsonargparse
+    leaves the type to argparse. No public function of the parser tells types."""
     actions = [action for action in parser._actions if action.option_strings]
     return {action.dest: getattr(action, "_typehint", None) for action in actions}
 
 
 def _members(hint: Any) -> tuple[Any, ...]:
-    """The types that a union has; any other type alone."""
+    """The types that `hint` allows: all of a union, or itself alone."""
     return get_args(hint) if get_origin(hint) in (Union, UnionType) else (hint,)
 
 
-def full_options(arguments: list[str], option_types: dict[str, Any], command: str) -> list[str]:
-    """The arguments with the full names of their options, and with the values `a,b` or `a b` of a
-    list as YAML. Sections may be left out where only one option then has the name:
-    `--learning_rate` is `--train.learning_rate` in fine-tuning and
-    `--train.optimizer.learning_rate` in pre-training. What belongs to no option comes last, in its
-    order. InputError names an option that does not exist, a list that is given twice, and a range
-    without brackets."""
+def expand_options(arguments: list[str], option_types: dict[str, Any], command: str) -> list[str]:
+    """The arguments with the full names of their options (`_full_name`), and with the values `a,b`
+    or `a b` of a list as YAML. What belongs to no option comes last, in its order. InputError names
+    an option that does not exist, a list that is given twice, and a range without brackets."""
     positionals = list(takewhile(lambda argument: not argument.startswith("--"), arguments))
     options = _options_with_values(arguments[len(positionals) :], option_types, command)
-    full: list[str] = []
+    completed: list[str] = []
     for name, values in options:
         # --name+ appends to a list
         members = _members(option_types.get(name.removesuffix("+")))
@@ -178,19 +181,19 @@ def full_options(arguments: list[str], option_types: dict[str, Any], command: st
             _check_brackets(name, values)
         list_type = next((member for member in members if get_origin(member) is list), None)
         if list_type and not name.endswith("+"):
-            _check_given_once(name, options)
+            _check_list_once(name, options)
         if float in members:
             values = [NOT_FINITE.get(value.lower(), value) for value in values]
         # of `str | list[str]`, one value is a str
         if list_type and any(values) and (len(values) > 1 or str not in members):
             values = [_list_as_yaml(",".join(values), list_type)]
-        full.append(f"--{name}={values[0]}" if values else f"--{name}")
+        completed.append(f"--{name}={values[0]}" if values else f"--{name}")
         if list_type:
-            full += values[1:]
+            completed += values[1:]
         else:  # what stands behind the one value belongs to no option
             positionals += values[1:]
     # argparse would take `-.csv` (standard input) for an option
-    return [*full, "--", *positionals] if positionals else full
+    return [*completed, "--", *positionals] if positionals else completed
 
 
 def _options_with_values(
@@ -208,34 +211,37 @@ def _options_with_values(
     return options
 
 
-def _check_given_once(name: str, options: list[tuple[str, list[str]]]) -> None:
-    """Raises InputError if the list `name` is several of the options: which one counts?"""
-    values = [values_of_option for option, values_of_option in options if option == name]
-    if len(values) > 1:
-        once = shlex.join(chain.from_iterable(values))
+def _check_list_once(name: str, options: list[tuple[str, list[str]]]) -> None:
+    """Raises InputError if the list `name` is given twice, as nobody knows which one counts."""
+    lists = [values for option, values in options if option == name]
+    if len(lists) > 1:
+        once = shlex.join(chain.from_iterable(lists))
         raise InputError(f"--{name} is given twice; give its values once: --{name} {once}")
 
 
 def _full_name(name: str, option_types: dict[str, Any], command: str) -> str:
+    """The name of an option with the sections that were left out, as they may be where one option
+    alone fits: `learning_rate` is `train.learning_rate` in fine-tuning and
+    `train.optimizer.learning_rate` in pre-training. InputError if none or several fit."""
     # jsonargparse appends to a list with --name+
     if name.endswith("+"):
         return _full_name(name[:-1], option_types, command) + "+"
     *sections, last = name.split(".")
     parents = [".".join(sections[: i + 1]) for i in range(len(sections))]
     types_of_parents = chain.from_iterable(_members(option_types.get(parent)) for parent in parents)
-    # any key can stand below a dict, such as the name of a task
+    # Any key can stand below a dict, such as the name of a task.
     if name in option_types or any(get_origin(hint) is dict for hint in types_of_parents):
         return name
-    same_last = [option for option in option_types if option.split(".")[-1] == last]
-    matches = [option for option in same_last if set(sections) <= set(option.split("."))]
+    with_last = [option for option in option_types if option.split(".")[-1] == last]
+    matches = [option for option in with_last if set(sections) <= set(option.split("."))]
     if len(matches) == 1:
         return matches[0]
-    hint = did_you_mean(f"--{option}" for option in matches or similar(name, option_types))
+    hint = did_you_mean(f"--{option}" for option in matches or find_similar(name, option_types))
     raise InputError(f"there is no option --{name}{hint} ({command} --help lists all options)")
 
 
 def _check_brackets(name: str, values: list[str]) -> None:
-    """Raises InputError for a range, as `mask_ratio` may be, that is no list in YAML."""
+    """Raises InputError for a range, such as a `mask_ratio`, whose numbers have no brackets."""
     has_brackets = len(values) == 1 and values[0].startswith("[")
     numbers = ",".join(value.strip("()[], ") for value in values)
     if "," in numbers and not has_brackets:

@@ -4,7 +4,7 @@ import os
 import re
 from pathlib import Path
 
-from exlm_command.commands import CommandLineError, did_you_mean, similar
+from exlm_command.commands import CommandLineError, did_you_mean, find_similar
 
 RECIPES = Path(__file__).parents[1] / "exlm" / "recipes"
 
@@ -17,7 +17,7 @@ def recipes(name: str | None = None) -> None:
     if name:
         print(Path(recipe_path(name)).read_text(encoding="utf-8"), end="")
         return
-    for short_name, path in _bundled().items():
+    for bundled_name, path in _bundled().items():
         lines = path.read_text(encoding="utf-8").splitlines()
         if "space:" in lines:
             command = "analyze"
@@ -27,13 +27,13 @@ def recipes(name: str | None = None) -> None:
             command = "pretrain"
         comment = " ".join(line.removeprefix("# ") for line in lines if line.startswith("#"))
         first_phrase = re.split("[.:(;] | [(]", comment)[0]
-        print(f"{command:8} {short_name:27} {first_phrase}")
+        print(f"{command:8} {bundled_name:27} {first_phrase}")
 
 
 def recipe_path(name: str) -> str:
-    """The path of the recipe `name`: a file, or a recipe of the package by the last part of its
-    name or all of it. Raises CommandLineError if there is none, or more than one."""
-    # also false, unlike Path.is_file, for a name too long for the file system
+    """The path of the recipe `name`: a file, or a recipe of the package by its name or the end of
+    its name, such as exlm-1M. CommandLineError if there is none, or more than one."""
+    # Of a name too long for the file system this is False, where Path.is_file raises an error.
     if os.path.isfile(name):
         return name
     bundled = _bundled()
@@ -41,7 +41,7 @@ def recipe_path(name: str) -> str:
     matches = [recipe for recipe in bundled if f"/{recipe}".endswith(f"/{short_name}")]
     if len(matches) == 1:
         return str(bundled[matches[0]])
-    hint = did_you_mean(matches or similar(short_name, bundled))
+    hint = did_you_mean(matches or find_similar(short_name, bundled))
     advice = "; `exlm recipes` lists those of the package"
     raise CommandLineError(f"there is no recipe {name}{hint or advice}")
 

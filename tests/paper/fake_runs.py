@@ -237,7 +237,7 @@ def _tasks(root: Path, name: str, run: Path, score: float, seed: int) -> None:
 
 
 def efficiency(directory: Path) -> None:
-    """As `exlm.paper.cost.compare` gives it."""
+    """As `exlm.paper.cost.compare_costs` gives it."""
     models = {
         "mlm": {
             "seconds_per_step": 0.5,

@@ -135,7 +135,7 @@ def test_entropy_is_measured_in_pieces_of_bounded_size(corpus, objective, monkey
 
     limit = 5_000
     monkeypatch.setattr(measurements, "entropy", noting)
-    monkeypatch.setattr(measurements, "LOGITS", limit)
+    monkeypatch.setattr(measurements, "MOST_LOGITS", limit)
     pieces = measure_entropy(model, batches)
     assert 1000 < max(sizes) <= limit and len(sizes) > 3 * len(batches)
     assert pieces["tokens"] == whole["tokens"]

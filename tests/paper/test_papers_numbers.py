@@ -69,8 +69,8 @@ def test_the_papers_ablations_and_states_are_the_sources(source):
         for line, numbers in table_of(source, label):
             name = next((full for part, full in names.items() if part in line), "exlm")
             seen.add(name)
-            same(numbers, paper.ABLATIONS[name][:5])
-    assert seen == set(paper.ABLATIONS)
+            same(numbers, paper.PAPER_ABLATIONS[name][:5])
+    assert seen == set(paper.PAPER_ABLATIONS)
     rows, p = {}, None
     for line, numbers in table_of(source, "table::impact_ratio"):
         if found := re.search(r"(\d+\.?\d*)\\%", line):
@@ -78,7 +78,7 @@ def test_the_papers_ablations_and_states_are_the_sources(source):
         k = re.search(r"k=\$?(\d)", line)
         rows[p, int(k[1]) if k else 1] = numbers[-5:]
     variants = {Variant("exlm" if k > 1 else "mlm", k, p): row for (p, k), row in rows.items()}
-    assert variants == paper.SWEEP
+    assert variants == paper.PAPER_SWEEP
 
 
 def test_the_papers_stated_numbers_are_in_its_text(source):
@@ -90,5 +90,5 @@ def test_the_papers_stated_numbers_are_in_its_text(source):
     }
     assert mnli == {(0.15, 1): 83.6, (0.789, 8): 82.8, (0.789, 1): 79.6, (0.387, 1): 83.3}
     assert "GPU Time (Hours)  & 54.7 & 104.2" in source and "approximately 1.9 times" in source
-    hours = [paper.ABLATIONS[method][5] for method in ("mlm", "exlm")]
+    hours = [paper.PAPER_ABLATIONS[method][5] for method in ("mlm", "exlm")]
     assert hours == [54.7, 104.2] and paper.PAPER_COST["times MLM"] == 1.9

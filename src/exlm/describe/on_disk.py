@@ -50,7 +50,7 @@ def verify(path: str) -> None:
     Args:
         path: a directory; all directories in it that have a manifest are checked.
 
-    InputError (exit status 2) if anything is wrong, or if nothing can be checked."""
+    InputError (exit status 2) if a file is damaged, or if nothing can be checked."""
     path = model_path(path)
     if not Path(path).exists():
         raise InputError(f"{path} does not exist; check its path and its name")
@@ -60,33 +60,33 @@ def verify(path: str) -> None:
             f"{path} has no {MANIFEST}, so nothing in it can be checked; "
             "give what an exlm command wrote"
         )
-    damaged = 0
+    damages = 0
     for directory in directories:
         description = damage(directory, of_run=True)
         print(f"{directory}: {description or 'as it was written'}")
-        damaged += description is not None
-    if others := _not_recorded(Path(path), directories):
-        print(f"not recorded: {listed(others)} (no {MANIFEST} has them, so they are not compared)")
-    if damaged:
+        damages += description is not None
+    if paths := _find_unrecorded(Path(path), directories):
+        print(f"not recorded: {listed(paths)} (no {MANIFEST} has them, so they are not compared)")
+    if damages:
         raise InputError(
-            f"{damaged} of {len(directories)} directories are damaged; make them again or copy "
+            f"{damages} of {len(directories)} directories are damaged; make them again or copy "
             "them from elsewhere (a run goes on from its newest undamaged checkpoint)"
         )
 
 
-def _not_recorded(path: Path, directories: Iterable[Path]) -> list[Path]:
-    """The files below `path` that none of the manifests in some directories has, without cards and
-    hidden ones; of a folder where no file is recorded, the folder."""
-    known = set[Path]()
+def _find_unrecorded(path: Path, directories: Iterable[Path]) -> list[Path]:
+    """The files below `path` that no manifest in `directories` has, but for cards and hidden files.
+    A folder without any recorded file stands for its files."""
+    recorded = set[Path]()
     for directory in directories:
         names = [*manifest_entries(directory), MANIFEST, MODEL_CARD]
-        known.update(directory / name for name in names)
-    known_folders = {folder for file in known for folder in file.parents}
-    others = set[Path]()
+        recorded.update(directory / name for name in names)
+    recorded_folders = {folder for file in recorded for folder in file.parents}
+    unrecorded = set[Path]()
     for file in path.rglob("*"):
-        relative = file.relative_to(path)
-        is_hidden = any(name.startswith(".") for name in relative.parts)
-        if file.is_file() and not is_hidden and file not in known:
-            *_, highest = takewhile(lambda one: one not in known_folders, [file, *file.parents])
-            others.add(highest.relative_to(path))
-    return sorted(others)
+        is_hidden = any(name.startswith(".") for name in file.relative_to(path).parts)
+        if file.is_file() and not is_hidden and file not in recorded:
+            upwards = [file, *file.parents]
+            *_, highest = takewhile(lambda place: place not in recorded_folders, upwards)
+            unrecorded.add(highest.relative_to(path))
+    return sorted(unrecorded)

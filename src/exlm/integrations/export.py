@@ -26,7 +26,7 @@ from exlm.storage.tokenizers import save_tokenizer
 from exlm.tasks.encoders.loading import load_config
 from exlm.tasks.encoders.saved_task import read_text_settings
 
-# what a model of each class gives
+# The names of the outputs by the class of a model
 OUTPUTS: dict[type[PreTrainedModel], list[str]] = {
     ExLMModel: ["last_hidden_state", "sentence_embedding"],
     ExLMForSequenceClassification: ["logits"],
@@ -56,19 +56,19 @@ def export(model: str, output: str, format: Literal["onnx"] = "onnx") -> Path:
     model_class = next((head for head in OUTPUTS if head.__name__ in architectures), ExLMModel)
     network, tokenizer = load_model(model, model_class)
     config = network.config
-    _refuse_what_onnx_cannot_say(config)
-    # The exporter follows one batch through the model; its size stays variable.
+    _check_exportable(config)
+    # The exporter follows one batch through the model. `variable_axes` leave its size open.
     input_ids = torch.full((2, 7), config.bos_token_id)
     attention_mask = torch.ones(2, 7, dtype=torch.long)
-    exact_level(network.device)  # measured now; the measurement is no part of the model
-    axes = {0: torch.export.Dim("rows"), 1: torch.export.Dim("length")}
+    exact_level(network.device)  # measured here, as the exporter must not follow the measurement
+    variable_axes = {0: torch.export.Dim("rows"), 1: torch.export.Dim("length")}
     with new_directory(Path(output)) as folder, torch.no_grad(), _quiet_exporter():
         program = torch.onnx.export(
             _ToTuple(network).eval(),
             (input_ids, attention_mask),
             input_names=["input_ids", "attention_mask"],
             output_names=OUTPUTS[model_class],
-            dynamic_shapes=(axes, axes),
+            dynamic_shapes=(variable_axes, variable_axes),
             dynamo=True,
             verbose=False,
         )
@@ -92,35 +92,35 @@ def export(model: str, output: str, format: Literal["onnx"] = "onnx") -> Path:
 
 @contextmanager
 def _quiet_exporter() -> Iterator[None]:
-    """Silences what PyTorch's exporter warns of its own inside, and that it has no torchvision, of
-    which no model needs anything."""
+    """Silences the warnings of PyTorch's exporter about its own code, and the one that torchvision
+    is not installed, which no model needs."""
 
-    def is_of_use(record: logging.LogRecord) -> bool:
+    def is_useful(record: logging.LogRecord) -> bool:
         return not record.getMessage().startswith("torchvision is not installed")
 
     logger = logging.getLogger("torch.onnx._internal.exporter._registration")
-    logger.addFilter(is_of_use)
+    logger.addFilter(is_useful)
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             yield
     finally:
-        logger.removeFilter(is_of_use)
+        logger.removeFilter(is_useful)
 
 
-def _remove_debug_data(part: Any) -> None:
-    """Removes what a part of an ONNX model says of its making, such as the paths of source files,
-    and the shapes of inner values: quantization transposes some, and would refuse them."""
-    for field, content in part.ListFields():
+def _remove_debug_data(message: Any) -> None:
+    """Removes from a protobuf message, and from all messages in it, how the model was made, such as
+    paths of source files, and shapes of inner values: quantization would refuse some of these."""
+    for field, content in message.ListFields():
         if field.name in ("metadata_props", "doc_string", "value_info"):
-            part.ClearField(field.name)
+            message.ClearField(field.name)
         elif field.message_type:
-            is_one = hasattr(content, "ListFields")
-            for inner in [content] if is_one else content:
+            is_single = hasattr(content, "ListFields")
+            for inner in [content] if is_single else content:
                 _remove_debug_data(inner)
 
 
-def _refuse_what_onnx_cannot_say(config: PreTrainedConfig) -> None:
+def _check_exportable(config: PreTrainedConfig) -> None:
     """Raises InputError for a model that an ONNX file cannot hold."""
     if config.tasks_copy_boundaries:
         raise InputError(

@@ -13,7 +13,7 @@ from exlm.storage.models import check_model
 from exlm.storage.shipped import model_path
 from exlm.tasks.results import is_baseline, seed_directories
 
-# the settings of a task that are paths, wherever the copy is made
+# The settings of a task whose values are paths, also where no such file is there.
 SETTINGS_OF_FILES = ("dataset", "valid", "test", "data_dir", "split")
 
 
@@ -42,13 +42,6 @@ def share(model: str, directory: str) -> Path:
         files.add(source / GRID_RESULTS)
         if problem := find_change(source / GRID_RESULTS):
             raise InputError(f"{source}: {problem}; restore it or train again")
-    to_copy = {path for file in files for path in (file, *file.parents)}
-    # A folder of which nothing is copied is named in place of its files.
-    names_left_out = {
-        path.name
-        for path in source.rglob("*")
-        if path.parent in to_copy and path not in to_copy and not path.name.startswith(".")
-    }
     with new_directory(Path(directory), advice=" or empty it") as copy:
         for file in files:
             target = copy / file.relative_to(source)
@@ -57,16 +50,16 @@ def share(model: str, directory: str) -> Path:
         for folder in folders:
             forget_removed(copy / folder.relative_to(source))
         if (copy / GRID_RESULTS).is_file():
-            finish_run(copy, GRID_RESULTS, _hide_folders(read_or_empty(copy / GRID_RESULTS)))
+            finish_run(copy, GRID_RESULTS, _without_folders(read_or_empty(copy / GRID_RESULTS)))
     size = sum(file.stat().st_size for file in files) / 1e6
     names = ", ".join(sorted({file.name for file in files}))
     print(f"{directory}: {size:.1f} MB, models: {len(folders)}, files: {names}")
-    print(f"left out: {listed(sorted(names_left_out)) or 'nothing'}")
+    print(f"left out: {listed(_names_left_out(source, files)) or 'nothing'}")
     return Path(directory)
 
 
 def _files_of_model(folder: Path) -> list[Path]:
-    """The files of the model in a folder. InputError if they are damaged, or if it is not known
+    """The files of the model in a folder. InputError if they are damaged, or if no manifest says
     which they are."""
     check_model(str(folder))
     if not (folder / MANIFEST).is_file():
@@ -77,34 +70,43 @@ def _files_of_model(folder: Path) -> list[Path]:
     return [folder / name for name in names if (folder / name).is_file()]
 
 
-def _hide_folders(content: Any) -> Any:
-    """The content of `results.json`, with names of files in the place of their paths, also of
-    files that are not here."""
+def _names_left_out(source: Path, files: set[Path]) -> list[str]:
+    """The names of what is not copied if `files` are. A folder of which nothing is copied is named
+    in place of its files."""
+    copied = {path for file in files for path in (file, *file.parents)}
+    left_out = [path for path in source.rglob("*") if path.parent in copied and path not in copied]
+    return sorted({path.name for path in left_out if not path.name.startswith(".")})
+
+
+def _without_folders(content: Any) -> Any:
+    """The content of `results.json`, in which the name of a file replaces its path."""
     if isinstance(content, list):
-        return [_hide_folders(entry) for entry in content]
+        return [_without_folders(entry) for entry in content]
     if not isinstance(content, dict):
         return name_of_path(content) if isinstance(content, str) else content
     shared = dict[str, Any]()
     for key, value in content.items():
         if key == "file_sha256":
-            shared[key] = _by_name(value)
+            shared[key] = _name_checksums(value)
         elif key in SETTINGS_OF_FILES and isinstance(value, str):
             shared[key] = _name_of_data(value)
         else:
-            shared[key] = _hide_folders(value)
+            shared[key] = _without_folders(value)
     return shared
 
 
 def _name_of_data(path: str) -> str:
-    """The name of a file of data, also behind `file:`; other ways to split stay."""
+    """The name of a file of data: `file:rows/split.csv` becomes `file:split.csv`. A `column:NAME`
+    that says how to split stays."""
     if path.startswith("column:"):
         return path
     prefix = "file:" if path.startswith("file:") else ""
     return prefix + Path(path.removeprefix(prefix)).name
 
 
-def _by_name(checksums: dict[str, str]) -> dict[str, str]:
-    """Checksums of files by their names. Several files of one name have a number behind it."""
+def _name_checksums(checksums: dict[str, str]) -> dict[str, str]:
+    """Checksums by the names of files instead of their paths: the second file of a name is called
+    `test.csv (2)`."""
     counts = Counter[str]()
     by_name = {}
     for path, checksum in checksums.items():

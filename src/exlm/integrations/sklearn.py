@@ -22,11 +22,11 @@ from exlm.tasks.rows.reading import ReadOptions, note_spelling, reader_for
 from exlm.tasks.rows.table import unlabelled_table
 from exlm.train import devices
 
-# While transformers loads a model, it replaces methods for the whole process. Two loading threads
-# would leave them so.
-LOADING = Lock()
-# The models for which `note_spelling` has said something: a search turns parts of the same data
-# into vectors again and again.
+# While transformers loads a model, it replaces methods for the whole process. If two threads loaded
+# at a time, the methods would stay replaced.
+LOAD_LOCK = Lock()
+# The models for which `note_spelling` has said something. It is not said again, as a search turns
+# parts of the same data into vectors many times.
 MODELS_WITH_NOTE = set[str]()
 
 
@@ -86,14 +86,14 @@ class Embedder(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator)
             value = getattr(self, name)
             if value not in values:
                 raise InputError(f"{name} is {value!r}; it must be one of {listed(values)}")
-        strings(X)
+        _read_strings(X)
         self.weights_ = weight_hash(self.model)
         return self
 
     def transform(self, X: Any) -> np.ndarray:
         """The vectors [rows, width] float32. InputError if a string cannot be used and `on_invalid`
         is `error`."""
-        texts = strings(X)
+        texts = _read_strings(X)
         network, tokenizer = self._load()
         if not texts:
             return np.empty((0, network.config.hidden_size), dtype=np.float32)
@@ -120,15 +120,15 @@ class Embedder(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator)
         return embeddings(network, tokenizer, table, tokens, self.pooling)
 
     def _load(self) -> tuple[ExLMModel, PreTrainedTokenizerFast]:
-        weights = weight_hash(self.model)
-        # Without `fit` nobody said which weights.
-        if getattr(self, "weights_", weights) != weights:
+        weights_sha256 = weight_hash(self.model)
+        # An Embedder that was never fitted takes any weights.
+        if getattr(self, "weights_", weights_sha256) != weights_sha256:
             raise InputError(
                 f"{self.model} is no longer the model that this Embedder was fitted with; "
                 "put that model there, or fit again what uses its vectors"
             )
-        with LOADING:
-            return _load_once(self.model, self.layers, self.device, weights)
+        with LOAD_LOCK:
+            return _load_once(self.model, self.layers, self.device, weights_sha256)
 
     @property
     def _n_features_out(self) -> int:
@@ -144,7 +144,7 @@ class Embedder(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator)
 
 
 def _rows(texts: list[str]) -> FileRows:
-    """The texts as rows. Those with half a character, which pandas cannot hold, have a fault."""
+    """The texts as rows. A text with half a character, which pandas cannot hold, is a problem."""
     frame = pd.DataFrame({"text": [HALF_CHARACTER.sub("\ufffd", text) for text in texts]})
     halves = [row for row, text in enumerate(texts) if HALF_CHARACTER.search(text)]
     return FileRows(frame, dict.fromkeys(halves, HALF_CHARACTER_PROBLEM))
@@ -152,16 +152,16 @@ def _rows(texts: list[str]) -> FileRows:
 
 @lru_cache(maxsize=2)
 def _load_once(
-    model: str, layers: int | None, device: str, weights: str
+    model: str, layers: int | None, device: str, weights_sha256: str
 ) -> tuple[ExLMModel, PreTrainedTokenizerFast]:
-    """A model and its tokenizer. `weights` is their hash, so that another model under the same path
-    is noticed."""
+    """A model and its tokenizer. By `weights_sha256`, the cache tells apart two models that lay
+    under the same path."""
     network, tokenizer = load_model(model, ExLMModel, layers)
     devices.place_model(network, device)
     return network, tokenizer
 
 
-def strings(X: Any) -> list[str]:
+def _read_strings(X: Any) -> list[str]:
     """The strings of one column; a missing value becomes "". InputError for anything else, such as
     numbers."""
     values = np.asarray(X, dtype=object)

@@ -35,7 +35,7 @@ from exlm.train import devices
 from exlm.train.loop import LoopConfig
 
 Experiment = Literal["repeated-mlm", "ablations", "sweep", "entropy", "efficiency"]
-Sections = dict[str, Any]  # the settings of a pre-training by section
+Sections = dict[str, Any]  # arguments of `pretrain`: sections of its recipe, such as `data`
 
 
 @dataclass(frozen=True)
@@ -101,10 +101,10 @@ def analyze(experiment: Experiment, own_processes: bool = True, **options: Any) 
     write_yaml(Path(study.output) / RECIPE, study)
     cost_ratio = 1.0
     if experiment in ("efficiency", "ablations"):
-        cost = study.cost_job()
-        run_jobs([cost], own_processes)
-        cost_ratio = read_or_empty(cost.result)["ratio"]
-    run_jobs(study.jobs(experiment, cost_ratio), own_processes)
+        cost_job = study.make_cost_job()
+        run_jobs([cost_job], own_processes)
+        cost_ratio = read_or_empty(cost_job.result)["ratio"]
+    run_jobs(study.make_jobs(experiment, cost_ratio), own_processes)
     print(
         f"all of {experiment} is in {study.output}; "
         f"exlm report {study.output} --output DIR makes tables and figures of it"
@@ -168,10 +168,9 @@ class Study:
             file_hashes(resolve(config.task)[0])
 
     def models(self, experiment: Experiment, cost_ratio: float = 1.0) -> dict[str, Sections]:
-        """What `exlm pretrain` needs to make the models of an experiment, but for the seed, by the
-        name of their directories; none for `efficiency`. MLM++ is an MLM that has `cost_ratio`
-        times as many updates, so that its training costs as much as ExLM's, unless
-        `space.plus_plus` says how many."""
+        """The sections that make the models of an experiment, by the name of a model's directory;
+        none for `efficiency`. MLM++ is an MLM with `cost_ratio` times as many updates (or as many
+        as `space.plus_plus` says), so that its training costs as much as ExLM's."""
         models: dict[str, Sections] = {}
 
         def add(
@@ -181,7 +180,7 @@ class Study:
             train: LoopConfig = self.train,
             **switches: Any,
         ) -> None:
-            """Adds a model with mask ratio p: `model` with these switches."""
+            """Adds a model with mask ratio p: the architecture of the study with these switches."""
             architecture = replace(self.model, **switches)
             name = f"{architecture.objective}-p{100 * p:g}"
             if architecture.expands:
@@ -218,8 +217,8 @@ class Study:
         """The tasks on which the models of an experiment are fine-tuned."""
         return {} if experiment in ("entropy", "efficiency") else self.tasks or {}
 
-    def cost_job(self) -> Job:
-        """Measures how many times the cost of an update of the MLM one of ExLM costs."""
+    def make_cost_job(self) -> Job:
+        """The job that measures how many times as much an update of ExLM costs as of the MLM."""
         result = Path(self.output) / STEP_COST
         measure = partial(
             measure_cost,
@@ -232,9 +231,9 @@ class Study:
         )
         return Job("measuring the cost", result, measure)
 
-    def jobs(self, experiment: Experiment, cost_ratio: float) -> list[Job]:
-        """Pre-trains every model of an experiment with every seed, and fine-tunes it on the tasks.
-        Only models with links between states are drawn."""
+    def make_jobs(self, experiment: Experiment, cost_ratio: float) -> list[Job]:
+        """The jobs that pre-train every model of an experiment with every seed, and fine-tune it on
+        the tasks. Only models with links between states are drawn."""
         models = self.models(experiment, cost_ratio)
         jobs = []
         for seed, (name, settings) in itertools.product(self.pretrain_seeds, models.items()):

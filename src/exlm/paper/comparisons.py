@@ -4,7 +4,7 @@ paper our runs show, and the rule by which a difference counts."""
 import math
 from collections.abc import Sequence
 from statistics import variance
-from typing import Any
+from typing import Any, NamedTuple
 
 from exlm.paper.display import CLAIMS, DIGITS, DISPLAY, METHODS, MLMS, Row, Variant, title
 from exlm.paper.groups import RunGroup, SeedMeans
@@ -12,10 +12,16 @@ from exlm.paper.page import Table
 from exlm.paper.tables import make_table, mean_entries, model_row
 from exlm.pretrain.run import SMALLEST_TIE
 
-# a weight, and a model with the quantities whose mean is weighted
-Term = tuple[float, Variant, Sequence[str]]
 EXLM = METHODS["exlm"]  # this and the next are columns of the table of equal cost
 MLM_PLUS_PLUS = METHODS["mlm-plus-plus"]
+
+
+class Term(NamedTuple):
+    """A summand of a claim: the mean of some quantities of a model, times a weight."""
+
+    weight: float
+    model: Variant
+    quantities: Sequence[str]
 
 
 def worth_table(groups: Sequence[RunGroup]) -> Table:
@@ -25,23 +31,24 @@ def worth_table(groups: Sequence[RunGroup]) -> Table:
     for group in groups:
         for exlm in group.select("exlm"):
             for quantity in DISPLAY["compared_with_plus"]:
-                rows += _gain(group, exlm, [quantity], sign=-1, digits=3)
+                rows += _gain_row(group, exlm, [quantity], sign=-1, digits=3)
             tasks = group.shared_tasks([exlm, Variant("mlm-plus-plus", 1, exlm.p)])
-            rows += _gain(group, exlm, tasks, sign=1, digits=2)
+            rows += _gain_row(group, exlm, tasks, sign=1, digits=2)
     return make_table("worth", rows)
 
 
-def _gain(
+def _gain_row(
     group: RunGroup, exlm: Variant, quantities: list[str], sign: int, digits: int
 ) -> list[Row]:
-    """A row that says by how much ExLM is better than MLM++; none if one of them has no such
-    quantities. `sign` is -1 where lower is better."""
+    """The row that says by how much ExLM is better than MLM++, in a list; [] if one of them lacks
+    the quantities. `sign` is -1 where lower is better."""
     plus = Variant("mlm-plus-plus", 1, exlm.p)
     means = mean_entries(exlm, {EXLM: quantities}, group.means)
     means |= mean_entries(plus, {MLM_PLUS_PLUS: quantities}, group.means)
     if means[EXLM] is None or means[MLM_PLUS_PLUS] is None:
         return []
-    gain, error = weighted_sum(group.means, [(sign, exlm, quantities), (-sign, plus, quantities)])
+    terms = [Term(sign, exlm, quantities), Term(-sign, plus, quantities)]
+    gain, error = weighted_sum(group.means, terms)
     interval = None
     if error is not None:
         interval = f"{gain - 2 * error:+.{digits}f} to {gain + 2 * error:+.{digits}f}"
@@ -64,24 +71,24 @@ def _gain(
 
 
 def claims_table(groups: Sequence[RunGroup]) -> Table:
-    """All claims whose models were run, each once: two claims may have the same terms, if the
-    ablations have the mask ratio of one."""
+    """All claims whose models were run. Of claims with the same terms only the first has a row:
+    `exlm` and `exlm at p = 15%` are the same model, if the ablations have this mask ratio."""
     rows: list[Row] = []
     for group in groups:
-        meanings = set()
+        judged = set()
         for claim, entries in CLAIMS.items():
-            terms = _terms(group, entries)
-            if terms and frozenset(terms) not in meanings:
-                meanings.add(frozenset(terms))
+            terms = _make_terms(group, entries)
+            if terms and frozenset(terms) not in judged:
+                judged.add(frozenset(terms))
                 rows += _claim_row(group, claim, terms)
     return make_table("claims", rows, count=len(rows))
 
 
-def _terms(group: RunGroup, entries: Sequence[dict[str, Any]]) -> list[Term]:
-    """The terms of a claim for the models of a group; none if a model was not run. A claim without
+def _make_terms(group: RunGroup, entries: Sequence[dict[str, Any]]) -> list[Term]:
+    """The terms of a claim for the models of a group; [] if a model was not run. A claim without
     a quantity compares the mean over the tasks that its models share. Without such tasks it
     compares held-out accuracy, but only if p and r are the same in all models."""
-    models = [_model_of(group, entry) for entry in entries]
+    models = [_find_model(group, entry) for entry in entries]
     if any(model not in group.models for model in models):
         return []
     usual_quantities = group.shared_tasks(models)
@@ -90,19 +97,19 @@ def _terms(group: RunGroup, entries: Sequence[dict[str, Any]]) -> list[Term]:
     terms: list[Term] = []
     for entry, model in zip(entries, models, strict=True):
         quantities = [entry["quantity"]] if "quantity" in entry else usual_quantities
-        terms.append((entry["weight"], model, tuple(quantities)))
+        terms.append(Term(entry["weight"], model, tuple(quantities)))
     return terms
 
 
-def _model_of(group: RunGroup, entry: dict[str, Any]) -> Variant:
+def _find_model(group: RunGroup, entry: dict[str, Any]) -> Variant:
     """The model of a claim's entry, with the p and the k of the ablations where it says none."""
     k = 1 if entry["method"] in MLMS else entry.get("k", group.base_states)
     return Variant(entry["method"], k, entry.get("p", group.base_ratio), entry.get("r", 1))
 
 
 def _claim_row(group: RunGroup, claim: str, terms: Sequence[Term]) -> list[Row]:
-    """A row with the verdict on a claim; none if a number is missing."""
-    titles = [", ".join(map(title, quantities)) for _, _, quantities in terms]
+    """The row with the verdict on a claim, in a list; [] if a number is missing."""
+    titles = [", ".join(map(title, term.quantities)) for term in terms]
     digits = max(2, *(DIGITS.get(name, 1) for name in titles))
     summands = []
     for weight, model, quantities in terms:
@@ -120,7 +127,7 @@ def _claim_row(group: RunGroup, claim: str, terms: Sequence[Term]) -> list[Row]:
         verdict = "does not show: both are equal, as the links tie no masks together"
     seeds = "one seed" if error is None else f"standard error {error:.{digits}f}"
     of_what = " and ".join(dict.fromkeys(titles))
-    rows_of_models = [model_row(group, model, {}, group.means) for _, model, _ in terms]
+    rows_of_models = [model_row(group, term.model, {}, group.means) for term in terms]
     row: Row = {
         "group": group.label,
         "claim": claim,
@@ -134,37 +141,37 @@ def _claim_row(group: RunGroup, claim: str, terms: Sequence[Term]) -> list[Row]:
 
 def _scored_rows(group: RunGroup, terms: Sequence[Term]) -> str:
     """How many rows of each task were scored, in words."""
-    names = {name for _, _, quantities in terms for name in quantities}
-    tunings = [tuning for tuning in group.finetunings if tuning.task in names]
-    counts = {title(tuning.task): tuning.scored_rows.count for tuning in tunings}
+    names = {name for term in terms for name in term.quantities}
+    finetunings = [tuning for tuning in group.finetunings if tuning.task in names]
+    counts = {title(tuning.task): tuning.scored_rows.count for tuning in finetunings}
     return ", ".join(f"{task} {count}" for task, count in counts.items())
 
 
 def weighted_sum(means: SeedMeans, terms: Sequence[Term]) -> tuple[float, float | None]:
-    """A sum of quantities, and its standard error, pooled over the pre-training seeds of the
-    models; None if a model has one seed. The sum is NaN if no run of a model has all of its
-    quantities. Models are independent. Several quantities of the same runs are not, so they are
-    added up in every run. The weights of a model differ in sign alone."""
+    """The sum of terms, NaN if no run of a model has all of its quantities; and its standard error,
+    pooled over the pre-training seeds of the models, None if a model has one seed. Models are
+    independent, but quantities of one run are not. So the terms of a model, whose weights differ in
+    sign alone, are first added up in every run."""
     sums: dict[Variant, Any] = {}  # of each run, by its id
     weights = {model: abs(weight) for weight, model, _ in terms}
     for weight, model, quantities in terms:
         values = means.run_by_run(model, *quantities)
         sums[model] = sums.get(model, 0) + math.copysign(1, weight) * values
-    # runs that have all quantities
+    # Only runs that have all quantities count.
     by_seed = {model: values.dropna() for model, values in sums.items()}
-    seeds = {model: len(values) for model, values in by_seed.items()}
+    seed_counts = {model: len(values) for model, values in by_seed.items()}
     total = sum(weights[model] * float(values.mean()) for model, values in by_seed.items())
-    if min(seeds.values()) < 2:
+    if min(seed_counts.values()) < 2:
         return total, None
-    squares = sum((seeds[model] - 1) * variance(values) for model, values in by_seed.items())
-    pooled = squares / sum(count - 1 for count in seeds.values())
-    share = sum(weights[model] ** 2 / count for model, count in seeds.items())
-    return total, math.sqrt(pooled * share)
+    squares = sum((seed_counts[model] - 1) * variance(values) for model, values in by_seed.items())
+    pooled_variance = squares / sum(count - 1 for count in seed_counts.values())
+    factor = sum(weights[model] ** 2 / count for model, count in seed_counts.items())
+    return total, math.sqrt(pooled_variance * factor)
 
 
 def decide(difference: float, error: float | None, yes: str, no: str) -> str:
-    """In words whether a difference is positive: `yes` or `no` if it is more than two standard
-    errors."""
+    """The words `yes` for a positive difference and `no` for a negative one, if it is more than two
+    standard errors; else why nothing is decided."""
     if error is None:
         return "one seed, not decided"
     if abs(difference) <= 2 * error:

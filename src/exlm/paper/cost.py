@@ -14,14 +14,13 @@ import pandas as pd
 import torch
 from tqdm import tqdm
 
-from exlm.data.batching import MaskedBatches
 from exlm.data.corpus import Corpus
 from exlm.model.masked_lm import ExLMForMaskedLM
-from exlm.ops.precision import Precision, used_precision
+from exlm.ops.precision import Precision
 from exlm.paper.display import METHODS, Row, percent
 from exlm.paper.jobs import in_own_process
-from exlm.paper.pretrainings import device_of
-from exlm.pretrain.batches import complete_batches
+from exlm.paper.pretrainings import name_device
+from exlm.pretrain.batches import complete_batches, make_masked_batches
 from exlm.pretrain.run import pretraining_loss
 from exlm.pretrain.settings import ArchitectureConfig, DataConfig, PriorSchedule, Recipe
 from exlm.storage.files import to_json_types, write_json
@@ -39,11 +38,11 @@ WARM_UP = 3  # pairs of steps that are not timed
 
 
 def measure_cost(output: Path, **settings: Any) -> None:
-    """Writes the result of `compare`, unless `output` has it; InputError if it was measured with
-    other settings."""
+    """Writes the result of `compare_costs` into the file `output`, unless it is there; InputError
+    if it was measured with other settings."""
     if finished_result(output, "recipe", to_json_types(settings)):
         return
-    result = compare(**settings)
+    result = compare_costs(**settings)
     write_json(output, result | {"recipe": settings})
     low, high = result["ratio_quartiles"]
     print(
@@ -52,37 +51,37 @@ def measure_cost(output: Path, **settings: Any) -> None:
     )
 
 
-def compare(
+def compare_costs(
     data: DataConfig,
     model: ArchitectureConfig,
     precision: Precision,
     steps: int,
     prior: PriorSchedule = PriorSchedule(),
 ) -> dict[str, Any]:
-    """Time, throughput and peak memory of `steps` updates of ExLM (as in `model`), and of an MLM
-    with its encoder."""
+    """Time, throughput and peak memory of `steps` updates of ExLM (as in `model`), and of as many
+    updates of an MLM with the same encoder."""
     device = devices.device().type
     train = LoopConfig(precision=precision)
     recipes = {
         name: Recipe("", data, replace(model, objective=name), prior, train)
         for name in ("mlm", "exlm")
     }
-    trainings = {name: updates(recipe) for name, recipe in recipes.items()}
-    rows = []
+    trainings = {name: prepare_updates(recipe) for name, recipe in recipes.items()}
+    pairs = []
     for _ in tqdm(range(WARM_UP + steps), desc="cost of a step", unit="pair"):
-        row: dict[str, float] = {}
+        pair: dict[str, float] = {}  # the seconds of both models, and the tokens of the batch
         for name, training in trainings.items():
-            update_once, row["tokens"] = next(training)
-            row[name] = seconds(update_once, device)
-        rows.append(row)
-    times = pd.DataFrame(rows[WARM_UP:])  # seconds of each pair of steps
+            update_once, pair["tokens"] = next(training)
+            pair[name] = time_call(update_once, device)
+        pairs.append(pair)
+    times = pd.DataFrame(pairs[WARM_UP:])
     total = times.sum()
     models = {}
     for name, recipe in recipes.items():
         models[name] = {
             "seconds_per_step": times[name].mean(),
             "tokens_per_second": total["tokens"] / total[name],
-            "peak_memory_bytes": in_own_process(peak_memory, device, recipe),
+            "peak_memory_bytes": in_own_process(measure_peak_memory, device, recipe),
         }
     clock = "processor time of one thread" if torch.get_num_threads() == 1 else "wall time"
     return {
@@ -97,31 +96,21 @@ def compare(
     }
 
 
-def updates(recipe: Recipe) -> Iterator[tuple[Call, int]]:
-    """Functions that each do one update of a pre-training, and how many tokens it reads, not
-    counting copies and expanded states. Batches are masked and expanded before the function is
+def prepare_updates(recipe: Recipe) -> Iterator[tuple[Call, int]]:
+    """For each update of a pre-training a function that does it, and how many tokens it reads,
+    without copies and expanded states. The batches are masked and expanded before the function is
     called: in a real training another thread does this."""
     torch.manual_seed(recipe.seed)
-    data = recipe.data
-    corpus = Corpus(data.corpus)
+    repeat = recipe.data.repeat
+    corpus = Corpus(recipe.data.corpus)
     tokenizer = load_tokenizer(corpus.path)
-    network = ExLMForMaskedLM(recipe.model.build(tokenizer, data.repeat)).train()
+    network = ExLMForMaskedLM(recipe.model.build(tokenizer, repeat)).train()
     devices.place_model(network)
-    half = used_precision(network.device, recipe.train.precision) == "bf16"
     optimizer = build_optimizer(network, recipe.train.optimizer)
-    masked = MaskedBatches(
-        corpus,
-        tokenizer,
-        data.tokens_per_batch,
-        data.tokens_per_micro_batch,
-        data.mask_ratio,
-        recipe.seed,
-        repeat=data.repeat,
-        without_padding=network.exlm.removes_padding(autocast=half),
-    )
+    masked_batches = make_masked_batches(recipe, corpus, tokenizer, network)
     for step in itertools.count():
-        batches = complete_batches(masked, network.config, recipe, step)
-        tokens = sum(int(batch["attention_mask"].sum()) for _, batch in batches) // data.repeat
+        batches = complete_batches(masked_batches, network.config, recipe, step)
+        tokens = sum(int(batch["attention_mask"].sum()) for _, batch in batches) // repeat
         update_once = partial(
             update,
             network=network,
@@ -136,8 +125,8 @@ def updates(recipe: Recipe) -> Iterator[tuple[Call, int]]:
         yield update_once, tokens
 
 
-def seconds(call: Call, device: str) -> float:
-    """Seconds of one call: GPU time or, on a CPU, wall time. With one CPU thread: processor time,
+def time_call(call: Call, device: str) -> float:
+    """The seconds of one call: GPU time or, on a CPU, wall time. One CPU thread has processor time,
     which is steadier."""
     if device == "cuda":
         start = torch.cuda.Event(enable_timing=True)
@@ -154,18 +143,18 @@ def seconds(call: Call, device: str) -> float:
     return now() - begin
 
 
-def peak_memory(device: str, recipe: Recipe) -> int:
-    """By how many bytes the first two of a training's `updates` raise the peak of memory. Call it
-    by `in_own_process`: on a CPU it is the resident memory of the whole process."""
-    before = 0 if device == "cuda" else resident_memory("VmRSS")
-    for update_once, _ in itertools.islice(updates(recipe), 2):
+def measure_peak_memory(device: str, recipe: Recipe) -> int:
+    """By how many bytes the first two updates of a training raise the peak of memory. Call it by
+    `in_own_process`: on a CPU the resident memory of the whole process is measured."""
+    before = 0 if device == "cuda" else read_resident_memory("VmRSS")
+    for update_once, _ in itertools.islice(prepare_updates(recipe), 2):
         update_once()
     if device == "cuda":
         return torch.cuda.max_memory_allocated()
-    return resident_memory("VmHWM") - before
+    return read_resident_memory("VmHWM") - before
 
 
-def resident_memory(name: str) -> int:
+def read_resident_memory(name: str) -> int:
     """Bytes of memory that Linux counts for this process: VmRSS now, VmHWM at most so far."""
     lines = Path("/proc/self/status").read_text().splitlines()
     return next(int(line.split()[1]) * 1024 for line in lines if line.startswith(name))
@@ -175,12 +164,12 @@ def resident_memory(name: str) -> int:
 class StepCost:
     """What a step of ExLM and of the MLM costs, as `measure_cost` wrote it."""
 
-    study: Path  # the directory
+    study_path: Path  # the directory of the analysis
     ratio: float  # the cost of ExLM, divided by the cost of the MLM
     rows: list[Row]  # of the table of costs
 
 
-def read_step_cost(study: Path, content: dict[str, Any]) -> StepCost:
+def read_step_cost(study_path: Path, content: dict[str, Any]) -> StepCost:
     """The cost in a directory whose efficiency.json has this content."""
     setting = f"p = {percent(content['mask_ratio'])}, {content['pairs']} pairs"
     layers = content["recipe"]["model"]["expanded_layers"]
@@ -194,7 +183,7 @@ def read_step_cost(study: Path, content: dict[str, Any]) -> StepCost:
     ):
         step = content["models"][name]
         row = {
-            "group": f"ours: {study}, {setting}, {device_of(content)}",
+            "group": f"ours: {study_path}, {setting}, {name_device(content)}",
             "model": title,
             "ms per step": 1000 * step["seconds_per_step"],
             "tokens per second": round(step["tokens_per_second"]),
@@ -204,4 +193,4 @@ def read_step_cost(study: Path, content: dict[str, Any]) -> StepCost:
             "clock": content["clock"],
         }
         rows.append(row)
-    return StepCost(study, ratio, rows)
+    return StepCost(study_path, ratio, rows)

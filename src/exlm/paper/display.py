@@ -20,15 +20,15 @@ import yaml
 Row = dict[str, Any]  # of a table, by column
 
 
-def yaml_content(name: str) -> dict[str, Any]:
+def read_yaml(name: str) -> dict[str, Any]:
     """A YAML file of this folder."""
     return yaml.safe_load(Path(__file__).with_name(name).read_text(encoding="utf-8"))
 
 
-CLAIMS: dict[str, list[dict[str, Any]]] = yaml_content("claims.yaml")
-TEXTS = yaml_content("texts.yaml")
-DISPLAY = yaml_content("display.yaml")
-_COMPARABLE = yaml_content("comparable.yaml")
+CLAIMS: dict[str, list[dict[str, Any]]] = read_yaml("claims.yaml")
+TEXTS = read_yaml("texts.yaml")
+DISPLAY = read_yaml("display.yaml")
+_COMPARABLE = read_yaml("comparable.yaml")
 # Settings that an MLM may lack, each with the property of the architectures that use it
 EXLM_ONLY: dict[str, str | None] = _COMPARABLE["exlm_only"]
 VARIED: list[str] = _COMPARABLE["varied"]  # other settings that may differ between compared runs
@@ -69,7 +69,9 @@ class ExperimentTable(NamedTuple):
     paper: list[str]  # the titles of the paper's numbers
 
 
-EXPERIMENTS = {name: ExperimentTable(**entry) for name, entry in DISPLAY["experiments"].items()}
+EXPERIMENT_TABLES = {
+    name: ExperimentTable(**entry) for name, entry in DISPLAY["experiments"].items()
+}
 
 
 def title(name: str) -> str:
@@ -135,7 +137,7 @@ class Variant(NamedTuple):
         return rank, self.method, self.p, self.k, self.r
 
 
-_PAPER_NUMBERS = yaml_content("paper_numbers.yaml")
+_PAPER_NUMBERS = read_yaml("paper_numbers.yaml")
 # Numbers as the paper prints them, in the order of its columns. None is a dash.
 PrintedRow = list[float | None]
 
@@ -157,12 +159,12 @@ class MainTable(NamedTuple):
 
 
 MAIN_TABLES = {name: MainTable(**entry) for name, entry in _PAPER_NUMBERS["main_tables"].items()}
-ABLATIONS: dict[str, PrintedRow] = _PAPER_NUMBERS["ablations"]
-SWEEP: dict[Variant, PrintedRow] = {
+PAPER_ABLATIONS: dict[str, PrintedRow] = _PAPER_NUMBERS["ablations"]
+PAPER_SWEEP: dict[Variant, PrintedRow] = {
     Variant("mlm" if k == 1 else "exlm", k, p): row for p, k, *row in _PAPER_NUMBERS["sweep"]
 }
 # of the sweep and of Repeated MLM
-PAPER_SCORES: dict[Variant, PrintedRow] = SWEEP | {
+PAPER_SCORES: dict[Variant, PrintedRow] = PAPER_SWEEP | {
     Variant("mlm", 1, p, r): row for p, r, *row in _PAPER_NUMBERS["repeated_mlm"]
 }
 PAPER_COST: dict[str, str | float] = _PAPER_NUMBERS["cost"]

@@ -15,36 +15,35 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from exlm.paper.display import CURVES, DIGITS, DISPLAY, TEXTS, Variant, as_text, percent, title
-from exlm.paper.groups import RunGroup
-from exlm.paper.page import Drawing
+from exlm.paper.groups import Mean, RunGroup
+from exlm.paper.page import ReportFigure
 from exlm.paper.pretrainings import Pretraining
 from exlm.storage.files import TRAINING_LOG, read_log
 
-POINTS = 100  # of a curve, about; few, so that the files stay small
+POINTS = 100  # of a curve, or up to twice as many; few, so that the files stay small
 COLOURS = ["#3b7dd8", "#e07b39", "#2fa36b", "#a05fc4", "#c7a72c", "#d1495b"]
 COLOURS += ["#1f9fa6", "#8c5a3c", "#6b7280", "#e377c2"]
-# As a decorator, it changes the style inside that function only.
+# As a decorator, it changes the style inside of a function only.
 with_style = matplotlib.rc_context(DISPLAY["style"])
 
 
-def _figure(name: str, group: RunGroup, plot: Figure) -> Drawing:
+def _save_plot(name: str, group: RunGroup, plot: Figure) -> ReportFigure:
     """Saves a plot as SVG and PNG. Under the style, the same plot always gives the same bytes."""
     svg = io.BytesIO()
     png = io.BytesIO()
     plot.savefig(svg, format="svg", metadata={"Date": None, "Creator": None})
     plot.savefig(png, format="png", metadata={"Software": None}, dpi=130)
     caption = TEXTS["figures"][name].format(label=group.label)
-    return Drawing(name, caption, svg.getvalue(), png.getvalue())
+    return ReportFigure(name, caption, svg.getvalue(), png.getvalue())
 
 
 @with_style
-def repeated_figures(group: RunGroup) -> list[Drawing]:
+def repeated_figures(group: RunGroup) -> list[ReportFigure]:
     """The figures of Repeated MLM: heat maps by p and r, and training curves."""
     models = group.repeated_mlms()
     panels = {}
     for quantity in (*group.tasks, "evaluation/accuracy", "corruption/mean", "entropy/mean"):
-        means = group.means.by_model(models, quantity)
-        if means:
+        if means := group.means.by_model(models, quantity):
             panels[title(quantity)] = means
     labels = {model: f"r = {model.r}" for model in models if model in group.models}
     shown = ["loss", "accuracy", "perplexity"]
@@ -59,14 +58,11 @@ def repeated_figures(group: RunGroup) -> list[Drawing]:
         axis = plot.add_subplot(down, across, number)
         axis.set_title(heading)
         _heat_map(axis, models, means, DIGITS.get(heading, 1))
-    return [_figure("repeated-mlm", group, plot), *curves]
+    return [_save_plot("repeated-mlm", group, plot), *curves]
 
 
 def _heat_map(
-    axis: Axes,
-    models: Sequence[Variant],
-    means: Mapping[Variant, tuple[float, float | None]],
-    digits: int,
+    axis: Axes, models: Sequence[Variant], means: Mapping[Variant, Mean], digits: int
 ) -> None:
     """Draws one heat map. A grey square with a dash was not run. An empty grey square is left out,
     since its pʳ is almost 0."""
@@ -93,16 +89,15 @@ def _heat_map(
 
 
 @with_style
-def entropy_bars(group: RunGroup) -> list[Drawing]:
-    """Bars by mask ratio: filled ones are the marginal entropy, hatched ones that per state."""
+def entropy_bars(group: RunGroup) -> list[ReportFigure]:
+    """Bars by mask ratio: filled bars are the marginal entropy, hatched bars the one per state."""
     models = group.sweep()
     ratios = sorted({model.p for model in models})
     states = sorted({model.k for model in models})
     series = []
     for k, quantity in product(states, ("entropy/mean", "entropy/states/mean")):
         with_k = [model for model in models if model.k == k]
-        means = group.means.by_model(with_k, quantity)
-        if means:
+        if means := group.means.by_model(with_k, quantity):
             series.append((k, quantity, means))
     width = 0.84 / len(series)
     plot = Figure(figsize=(max(4.6, 3.0 + 0.42 * len(series) * len(ratios)), 3.3))
@@ -127,11 +122,11 @@ def entropy_bars(group: RunGroup) -> list[Drawing]:
     axis.set(xlim=(-0.5, len(ratios) - 0.5), ylabel="entropy, bits")
     axis.grid(axis="y")
     axis.legend(loc="upper left", bbox_to_anchor=(1.0, 1.0))
-    return [_figure("entropy", group, plot)]
+    return [_save_plot("entropy", group, plot)]
 
 
 @with_style
-def sweep_curves(group: RunGroup) -> list[Drawing]:
+def sweep_curves(group: RunGroup) -> list[ReportFigure]:
     """Training curves of ExLM and the vanilla MLM at the same mask ratios."""
     labels = {model: model.label for model in group.sweep()}
     shown = ["accuracy", "perplexity", "joint_perplexity", "own_states"]
@@ -139,7 +134,7 @@ def sweep_curves(group: RunGroup) -> list[Drawing]:
 
 
 @with_style
-def cost_curves(group: RunGroup) -> list[Drawing]:
+def cost_curves(group: RunGroup) -> list[ReportFigure]:
     """Joint perplexity over the hours of training, at the mask ratios that have MLM++."""
     ratios = {model.p for model in group.select("mlm-plus-plus")}
     models = [model for model in group.select("exlm", "mlm", "mlm-plus-plus") if model.p in ratios]
@@ -153,12 +148,12 @@ def _training_curves(
     labels: Mapping[Variant, str],
     shown: Sequence[str],
     over_hours: bool = False,
-) -> list[Drawing]:
-    """Plots logged numbers over updates or hours. There is a row of panels for each mask ratio that
-    several models with logs have, and a column for each of the CURVES `shown` that was logged. By
-    model, `labels` say what its line is called. Without a column there is no figure."""
-    logs = {model: _mean_log(group.runs_of(model), over_hours) for model in labels}
-    logs = {model: log for model, log in logs.items() if not log.empty}
+) -> list[ReportFigure]:
+    """Plots logged numbers over updates or hours, with a line called `labels[model]` for each model
+    that has logs. There is a row of panels for each mask ratio of several such models, and a column
+    for each of the CURVES `shown` that was logged; without a column there is no figure."""
+    all_logs = {model: _mean_log(group.runs_of(model), over_hours) for model in labels}
+    logs = {model: log for model, log in all_logs.items() if not log.empty}
     models_with_ratio = Counter(model.p for model in logs)
     ratios = sorted(p for p, count in models_with_ratio.items() if count > 1)
     logged = {curve for model in logs if model.p in ratios for curve in logs[model]}
@@ -176,7 +171,7 @@ def _training_curves(
                 axis.plot(line, label=labels[model], color=colour, linewidth=1.4)
         axis.set_title(f"{CURVES[curve]}, p = {percent(p)}")
         axis.set_yscale("log" if curve.endswith("perplexity") else "linear")
-        # 2.5, and neither 2.5 x 10^0 nor a distance from 0.9999
+        # So 2.5 is not written as 2.5 x 10^0, and 0.99991 not as a distance from 0.9999.
         axis.yaxis.set_major_formatter("{x:g}")
         axis.yaxis.set_minor_formatter("{x:g}")
         if curve == "own_states":
@@ -186,7 +181,7 @@ def _training_curves(
         axis.legend()
     for axis in axes[-1]:
         axis.set_xlabel("hours of training" if over_hours else "updates")
-    return [_figure(name, group, plot)]
+    return [_save_plot(name, group, plot)]
 
 
 def _mean_log(runs: Sequence[Pretraining], over_hours: bool) -> pd.DataFrame:

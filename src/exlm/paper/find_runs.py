@@ -14,9 +14,9 @@ from exlm.paper.display import Row
 from exlm.paper.pretrainings import (
     Json,
     Pretraining,
-    held_out_numbers,
+    read_held_out_numbers,
     read_pretraining,
-    recorded_weight_hash,
+    read_weight_hash,
 )
 from exlm.paper.task_trainings import TaskTraining, read_task_training
 from exlm.storage.files import GRID_RESULTS, MEASUREMENTS, RUN_RESULT
@@ -35,37 +35,27 @@ class Runs:
     finetunings: list[TaskTraining]
     baselines: list[TaskTraining]
     costs: list[StepCost]
-    # Rows of the table of what is left out: files that cannot be used, and directories of runs
-    # whose settings and seeds another run has.
-    left_out: list[Row]
+    left_out: list[Row]  # of a table: files that cannot be used, and repetitions of runs
 
 
 def find_runs(roots: list[str]) -> Runs:
     """All finished runs below some directories. A run that is found twice counts once. InputError
     if a root is not a directory, or if there is no finished run at all."""
-    folders: dict[Path, Path] = {}  # by what they are without symbolic links
-    for root in roots:
-        if not Path(root).is_dir():
-            raise InputError(f"{root} is not a directory; give directories with runs")
-        for path, _, _ in os.walk(root):
-            folders.setdefault(Path(path).resolve(), Path(path))
     pretrainings = []
     task_trainings = []
     costs = []
     left_out: list[Row] = []
-    for folder in sorted(folders.values()):
-        pretraining = _load(folder / RUN_RESULT, partial(read_pretraining, folder), left_out)
-        if pretraining:
-            measured = _load(folder / MEASUREMENTS, held_out_numbers, left_out) or {}
-            weights = _load(folder / MANIFEST, recorded_weight_hash, left_out)
+    for folder in _walk_folders(roots):
+        if pretraining := _read(folder / RUN_RESULT, partial(read_pretraining, folder), left_out):
+            measured = _read(folder / MEASUREMENTS, read_held_out_numbers, left_out) or {}
+            weights = _read(folder / MANIFEST, read_weight_hash, left_out)
             numbers = pretraining.numbers | measured
             pretrainings.append(replace(pretraining, numbers=numbers, weights_sha256=weights))
-        task_training = _load(folder / GRID_RESULTS, partial(read_task_training, folder), left_out)
+        task_training = _read(folder / GRID_RESULTS, partial(read_task_training, folder), left_out)
         # Without labels there is no score.
         if task_training and task_training.scores.values:
             task_trainings.append(task_training)
-        cost = _load(folder / STEP_COST, partial(read_step_cost, folder), left_out)
-        if cost:
+        if cost := _read(folder / STEP_COST, partial(read_step_cost, folder), left_out):
             costs.append(cost)
     if not (pretrainings or task_trainings or costs):
         raise InputError(
@@ -73,24 +63,34 @@ def find_runs(roots: list[str]) -> Runs:
             "give outputs of exlm pretrain, finetune or analyze"
         )
     pretrainings = _drop_repetitions(pretrainings, left_out)
-    finetunings = []
-    baselines = []
-    for training in _drop_repetitions(task_trainings, left_out):
-        if training.is_baseline:
-            baselines.append(training)
-        else:
-            run_id = _find_pretraining(training, pretrainings)
-            finetunings.append(replace(training, pretraining=run_id))
+    task_trainings = _drop_repetitions(task_trainings, left_out)
+    baselines = [run for run in task_trainings if run.is_baseline]
+    finetunings = [
+        replace(run, pretraining_id=_find_pretraining(run, pretrainings))
+        for run in task_trainings
+        if not run.is_baseline
+    ]
     return Runs(pretrainings, finetunings, baselines, costs, left_out)
 
 
-def _load(path: Path, parse: Callable[[Json], Content], left_out: list[Row]) -> Content | None:
+def _walk_folders(roots: list[str]) -> list[Path]:
+    """All folders in `roots`, sorted. A folder that links lead to twice counts once."""
+    folders: dict[Path, Path] = {}  # by their paths without symbolic links
+    for root in roots:
+        if not Path(root).is_dir():
+            raise InputError(f"{root} is not a directory; give directories with runs")
+        for path, _, _ in os.walk(root):
+            folders.setdefault(Path(path).resolve(), Path(path))
+    return sorted(folders.values())
+
+
+def _read(path: Path, parse: Callable[[Json], Content], left_out: list[Row]) -> Content | None:
     """What `parse` makes of the content of a JSON file; None if there is no such file, or if it
-    cannot be used, which is then `left_out`."""
+    cannot be used. Then a row that says why is added to `left_out`."""
     if not path.is_file():
         return None
     try:
-        content = json.loads(path.read_text(encoding="utf-8"), parse_constant=_not_finite)
+        content = json.loads(path.read_text(encoding="utf-8"), parse_constant=_refuse_nan)
         if problem := find_change(path):
             raise ValueError(problem)
         return parse(content)
@@ -103,12 +103,12 @@ def _load(path: Path, parse: Callable[[Json], Content], left_out: list[Row]) -> 
     return None
 
 
-def _not_finite(name: str) -> None:
+def _refuse_nan(name: str) -> None:
     raise ValueError(f"a number is {name}")
 
 
 def _drop_repetitions(runs: Sequence[Run], left_out: list[Row]) -> list[Run]:
-    """The first run of each id. The others are `left_out`."""
+    """The first run of each id. For each of the others a row is added to `left_out`."""
     by_id: dict[str, Run] = {}
     for run in runs:
         if by_id.setdefault(run.id, run) is not run:
@@ -126,7 +126,7 @@ def _find_pretraining(tuning: TaskTraining, pretrainings: Sequence[Pretraining])
         if tuning.weights_sha256 and run.weights_sha256 == tuning.weights_sha256:
             return run.id
     for run in pretrainings:
-        are_recorded = tuning.weights_sha256 and run.weights_sha256
-        if not are_recorded and tuning.model_path in (run.path, run.first_path):
+        both_recorded = tuning.weights_sha256 and run.weights_sha256
+        if not both_recorded and tuning.model_path in (run.path, run.first_path):
             return run.id
     return None

@@ -34,11 +34,10 @@ class SeedMeans:
     """The means of the numbers of models over their seeds.
 
     An example: a model with two pre-training seeds, each fine-tuned with three seeds, has six
-    numbers of a task. Three become one by the `center`, and the mean of these two is the mean."""
+    numbers of a task. `center` makes one number of each three, and their mean is the mean."""
 
     numbers: Mapping[Variant, Mapping[str, Numbers]]  # by model and the id of the pre-training
-    # The mean or the median over the fine-tuning seeds of a pre-training
-    center: Callable[..., float] = fmean
+    center: Callable[..., float] = fmean  # over the fine-tuning seeds of a run; or the median
 
     def run_by_run(self, model: Variant, *quantities: str) -> pd.Series:
         """The mean of these quantities in each run of a model that has all of them."""
@@ -61,18 +60,16 @@ class SeedMeans:
         if len(quantities) > 1:
             return fmean(values), spread(values)
         [quantity] = quantities
-        seeds = self._seeds(model, quantity)
-        if len(seeds) > 1:
-            return fmean(values), stdev(seeds)
-        errors = self._seeds(model, HELD_OUT[quantity].error) if quantity in HELD_OUT else []
+        numbers = self._list_numbers(model, quantity)
+        if len(numbers) > 1:
+            return fmean(values), stdev(numbers)
+        errors = self._list_numbers(model, HELD_OUT[quantity].error) if quantity in HELD_OUT else []
         return fmean(values), errors[0] if errors else None
 
-    def _seeds(self, model: Variant, quantity: str) -> list[float]:
+    def _list_numbers(self, model: Variant, quantity: str) -> list[float]:
         """The numbers of all seeds of all runs."""
-        seeds = []
-        for numbers in self.numbers[model].values():
-            seeds += numbers.get(quantity, [])
-        return seeds
+        runs = self.numbers[model].values()
+        return [number for numbers in runs for number in numbers.get(quantity, [])]
 
     def by_model(self, models: Iterable[Variant], quantity: str) -> dict[Variant, Mean]:
         """The mean of a quantity of each of these models that has it."""
@@ -101,23 +98,23 @@ class RunGroup:
         for run in runs:
             numbers = dict(run.numbers)
             for tuning in self.finetunings:
-                if tuning.pretraining == run.id:
+                if tuning.pretraining_id == run.id:
                     numbers |= tuning.scores.numbers
             self.numbers[run.model][run.id] = numbers
         self.means = SeedMeans(self.numbers)
         # the p and the k of the ablations
-        self.base_ratio = _base_ratio(self.models)
-        self.base_states = _base_states(self.models)
+        self.base_ratio = _find_base_ratio(self.models)
+        self.base_states = _find_base_states(self.models)
 
     def runs_of(self, model: Variant) -> list[Pretraining]:
         """The pre-trainings of a model, one for each seed."""
         return [run for run in self.runs if run.model == model]
 
-    def by_masks(self) -> list["RunGroup"]:
-        """The group, divided by the sequences that were scored with exactly so many masks."""
+    def split_by_sequences(self) -> list["RunGroup"]:
+        """The group, divided by the sequences that `nll_by_masks` is of."""
         runs_by_sequences = defaultdict(list)
         for run in self.runs:
-            runs_by_sequences[run.by_masks].append(run)
+            runs_by_sequences[run.by_masks_sequences].append(run)
         if len(runs_by_sequences) == 1:
             return [self]
         return [
@@ -154,13 +151,13 @@ class RunGroup:
         return sorted(models | {Variant("mlm", 1, p, r) for p, r in pairs})
 
 
-def _base_ratio(models: Iterable[Variant]) -> float:
+def _find_base_ratio(models: Iterable[Variant]) -> float:
     """15%, as in the paper, or else the most frequent mask ratio; of equal ones the lowest."""
     counts = Counter(model.p for model in models if model.r == 1)
     return max(sorted(counts), key=lambda p: (p == 0.15, counts[p]), default=0.15)
 
 
-def _base_states(models: Iterable[Variant]) -> int:
+def _find_base_states(models: Iterable[Variant]) -> int:
     """The k of most ablations; without any 4, as in the paper, or else the largest."""
     methods = METHODS.keys() - {*MLMS, "exlm"}
     counts = Counter(model.k for model in models if model.method in methods)
@@ -176,14 +173,14 @@ def _choose_finetunings(
     ids = {run.id for run in runs}
     by_task = defaultdict(list)
     for tuning in finetunings:
-        if tuning.pretraining in ids:
+        if tuning.pretraining_id in ids:
             by_task[tuning.task].append(tuning)
     compared: dict[tuple[str | None, str], TaskTraining] = {}
     for task, tunings in by_task.items():
-        usual = mode(tuning.comparison for tuning in tunings)
+        usual_key = mode(tuning.comparison_key for tuning in tunings)
         for tuning in tunings:
-            if tuning.comparison == usual:
-                compared.setdefault((tuning.pretraining, task), tuning)
+            if tuning.comparison_key == usual_key:
+                compared.setdefault((tuning.pretraining_id, task), tuning)
     return list(compared.values())
 
 
@@ -215,30 +212,30 @@ def _divide_into_groups(all_runs: Runs) -> list[list[Pretraining]]:
     shared_settings = Counter((run.settings, run.steps, run.exlm_only) for run in runs)
     groups: dict[frozenset[str], list[Pretraining]] = {}  # by the ids of their runs
     for (settings, steps, exlm_only), _ in shared_settings.most_common():
-        others = [other for *rest, other in shared_settings if rest == [settings, steps]]
-        if any(exlm_only < other for other in others):
+        comparable = [used for *key, used in shared_settings if key == [settings, steps]]
+        if any(exlm_only < used for used in comparable):
             continue  # such as MLMs: they are in the groups of the runs that use more settings
         similar_runs = [
             run for run in runs if run.settings == settings and run.exlm_only <= exlm_only
         ]
-        grouped_ids = set[str]().union(*groups)
-        group = _choose_members(similar_runs, steps, all_runs.costs, grouped_ids)
+        earlier_ids = set[str]().union(*groups)
+        group = _choose_members(similar_runs, steps, all_runs.costs, earlier_ids)
         groups[frozenset(run.id for run in group)] = group
     return [group for ids, group in groups.items() if not any(ids < other for other in groups)]
 
 
 def _choose_members(
-    runs: Sequence[Pretraining], steps: int, costs: Iterable[StepCost], grouped_ids: set[str]
+    runs: Sequence[Pretraining], steps: int, costs: Iterable[StepCost], earlier_ids: set[str]
 ) -> list[Pretraining]:
-    """The runs with `steps` updates, and MLM++. A run on repeated tokens is left out if its id is
-    among `grouped_ids`, the ids in the groups before."""
+    """The runs with `steps` updates, and MLM++. A run on repeated tokens is left out if it is in an
+    earlier group, which has `earlier_ids`."""
     plus_updates = _find_plus_updates(runs, steps, costs)
     by_seed: dict[tuple[Variant, int], Pretraining] = {}
     for run in runs:
         model = run.model
         if model.method == "mlm" and model.r == 1 and run.steps == plus_updates.get(model.p):
             run = replace(run, model=model._replace(method="mlm-plus-plus"))
-        elif run.steps != steps or (model.r > 1 and run.id in grouped_ids):
+        elif run.steps != steps or (model.r > 1 and run.id in earlier_ids):
             continue
         by_seed.setdefault((run.model, run.seed), run)
     return sorted(by_seed.values(), key=lambda run: (run.model.place, run.seed))
@@ -257,8 +254,8 @@ def _find_plus_updates(
     exlms = [run for run in runs if run.model.method in methods and run.steps == steps]
     if not (longer and exlms):
         return {}
-    ratio_by_study = {cost.study: cost.ratio for cost in costs}
-    ratios = [ratio_by_study[run.study] for run in runs if run.study in ratio_by_study]
+    ratio_by_study = {cost.study_path: cost.ratio for cost in costs}
+    ratios = [ratio_by_study[run.study_path] for run in runs if run.study_path in ratio_by_study]
     ratio = ratios[0] if ratios else _mean_hours(exlms) / _mean_hours(longer)
     # the closest is the last one; of two that are as close, the longer
     longer.sort(key=lambda run: (-abs(run.steps - steps * ratio), run.steps))

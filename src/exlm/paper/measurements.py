@@ -15,15 +15,15 @@ from exlm.data.corpus import SPECIALS
 from exlm.model.masked_lm import ExLMForMaskedLM
 from exlm.ops.expansion import IGNORED
 from exlm.ops.precision import in_precision
+from exlm.pretrain.batches import Batch
 from exlm.pretrain.held_out import HeldOutData
 from exlm.pretrain.settings import DataConfig
 from exlm.storage.files import MEASUREMENTS, write_json
 from exlm.storage.models import load_model
 from exlm.train import devices
 
-# Logits of all states measured at a time. Their entropy takes four times as many numbers in
-# float64: 1 GB.
-LOGITS = 2**25
+# Of so many logits at a time, the entropy takes four times as many numbers in float64: 1 GB.
+MOST_LOGITS = 2**25
 
 
 def measure_run(run_dir: Path, data: DataConfig, seed: int) -> None:
@@ -39,9 +39,7 @@ def measure_run(run_dir: Path, data: DataConfig, seed: int) -> None:
     write_json(run_dir / MEASUREMENTS, result)
 
 
-def measure_entropy(
-    network: ExLMForMaskedLM, batches: Iterable[dict[str, Tensor]]
-) -> dict[str, Any]:
+def measure_entropy(network: ExLMForMaskedLM, batches: Iterable[Batch]) -> dict[str, Any]:
     """Mean, standard deviation and standard error of the entropy, in bits. `tokens` counts the
     tokens measured: the tokens without a visible copy. `states` has the same three numbers for the
     entropy of ExLM's states."""
@@ -49,36 +47,36 @@ def measure_entropy(
     entropies = []
     with in_precision(network.device, "fp32"):
         for batch in tqdm(batches, desc="entropy", unit="batch"):
-            entropies += [batch_entropies(network, piece) for piece in in_pieces(network, batch)]
-    mixture = torch.cat([piece["mixture"] for piece in entropies])
+            small_batches = _divide_batch(network, batch)
+            entropies += [batch_entropies(network, small_batch) for small_batch in small_batches]
+    mixture = torch.cat([entry["mixture"] for entry in entropies])
     states = None
     if network.transition is not None:
-        states = _moments(torch.cat([piece["states"] for piece in entropies]))
-    return {**_moments(mixture), "tokens": len(mixture), "states": states}
+        states = _summarize(torch.cat([entry["states"] for entry in entropies]))
+    return {**_summarize(mixture), "tokens": len(mixture), "states": states}
 
 
-def _moments(values: Tensor) -> dict[str, float]:
+def _summarize(values: Tensor) -> dict[str, float]:
     """Mean, standard deviation and standard error of numbers [n]; NaN if there are none."""
     std = values.std(correction=0)
     error = std / math.sqrt(len(values))
     return {"mean": float(values.mean()), "std": float(std), "stderr": float(error)}
 
 
-def in_pieces(network: ExLMForMaskedLM, batch: dict[str, Tensor]) -> Iterator[dict[str, Tensor]]:
-    """The batch in pieces of at most `LOGITS` logits; a piece of one sequence may have more."""
-    masks = int((batch["labels"] != IGNORED).sum(1).max())
-    states = masks * network.config.states_per_mask + 2 * network.config.states_per_boundary
-    sequences = max(1, LOGITS // (states * network.config.vocab_size))
+def _divide_batch(network: ExLMForMaskedLM, batch: Batch) -> Iterator[Batch]:
+    """Small batches with at most `MOST_LOGITS` logits; a batch of one sequence may have more."""
+    most_masks = int((batch["labels"] != IGNORED).sum(1).max())
+    states = most_masks * network.config.states_per_mask + 2 * network.config.states_per_boundary
+    sequences = max(1, MOST_LOGITS // (states * network.config.vocab_size))
     for start in range(0, len(batch["labels"]), sequences):
         yield {name: values[start : start + sequences] for name, values in batch.items()}
 
 
 @torch.no_grad()
-def batch_entropies(network: ExLMForMaskedLM, batch: dict[str, Tensor]) -> dict[str, Tensor]:
-    """The entropies, in bits, of the tokens without a visible copy, as means over their r copies:
-    of the `mixture` of a token's states and, for ExLM, the mean of its `states`, each [tokens]. The
-    batch has input_ids, attention_mask and labels, each [B, S r], with the copies of a token side
-    by side."""
+def batch_entropies(network: ExLMForMaskedLM, batch: Batch) -> dict[str, Tensor]:
+    """The entropies, in bits, of the tokens without a visible copy, as means over their r copies.
+    `mixture` [tokens] has the entropies of the mixture of a token's states, and for ExLM `states`
+    [tokens] the mean entropies of the states themselves. Copies of a token stand side by side."""
     output = network.lattice_output(network.exlm.expand(**batch))
     lattice = output.lattice
     target_entropies = {"mixture": entropy(output.log_marginals)}  # [B, T]
@@ -88,13 +86,14 @@ def batch_entropies(network: ExLMForMaskedLM, batch: dict[str, Tensor]) -> dict[
         target_entropies["states"] = (visits @ state_entropies[..., None])[..., 0]
     is_masked = batch["labels"] != IGNORED
     copies_masked = is_masked.unflatten(1, (-1, network.config.repeat))  # [B, S, r]
-    result = {}
+    token_entropies = {}
     for name, values in target_entropies.items():
         input_entropies = torch.zeros(is_masked.shape, dtype=values.dtype)
         # Targets stand in the order of the input.
         input_entropies[is_masked] = values[lattice.target_is_mask].cpu()
-        result[name] = input_entropies.view(copies_masked.shape).mean(2)[copies_masked.all(2)]
-    return result
+        means = input_entropies.view(copies_masked.shape).mean(2)
+        token_entropies[name] = means[copies_masked.all(2)]
+    return token_entropies
 
 
 def entropy(log_probabilities: Tensor) -> Tensor:
@@ -103,13 +102,11 @@ def entropy(log_probabilities: Tensor) -> Tensor:
     return -(log_probabilities.exp() * log_probabilities.clamp(min=-1e4)).sum(-1) / math.log(2)
 
 
-def measure_corruption(
-    batches: Iterable[dict[str, Tensor]], p: float, repeat: int
-) -> dict[str, float]:
-    """Corrupted share: mean and standard deviation over sequences, as measured and by the formula
-    of the appendix. The formula assumes that copies are masked independently. A sequence of N
-    tokens then has expectation p^r and variance p^r (1 - p^r) / N, averaged here over all
-    sequences. Training masks a fixed count: its shares vary less."""
+def measure_corruption(batches: Iterable[Batch], p: float, repeat: int) -> dict[str, float]:
+    """The share of corrupted tokens in a sequence: mean and standard deviation over sequences, as
+    measured and by the formula of the appendix. The formula assumes that copies are masked
+    independently: the share of N tokens then has mean p^r and variance p^r (1 - p^r) / N, which is
+    averaged over sequences. Measured shares vary less, as a fixed number of copies is masked."""
     lengths = []
     corrupted = []
     for batch in batches:

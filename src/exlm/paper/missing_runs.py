@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from shlex import quote
 
-from exlm.paper.display import EXPERIMENTS, MAIN_TABLES, METHODS, Variant
+from exlm.paper.display import EXPERIMENT_TABLES, MAIN_TABLES, METHODS, Variant
 from exlm.paper.groups import RunGroup
 from exlm.paper.tables import EXPERIMENT_MODELS, main_models
 from exlm.storage.files import RECIPE
@@ -14,19 +14,19 @@ EXPLORE = (
 )
 
 
-def analyze(experiment: str, groups: Sequence[RunGroup]) -> str:
+def make_analyze_command(experiment: str, groups: Sequence[RunGroup]) -> str:
     """The command of an experiment, with the recipe beside the largest group's runs, if any."""
     runs = groups[0].runs if groups else []
-    recipes = [run.study / RECIPE for run in runs if run.study]
+    recipes = [run.study_path / RECIPE for run in runs if run.study_path]
     recipe = next((quote(str(path)) for path in recipes if path.is_file()), "RECIPE")
     return f"exlm analyze {experiment} {recipe}"
 
 
-def for_missing_models(experiment: str, group: RunGroup) -> list[Missing]:
-    """The command for the models of an experiment that lack a task or the first of its quantities
-    on held-out data; [] if no model does. It makes no models of methods that the paper lacks."""
-    needed = EXPERIMENTS[experiment].quantities[:1]
-    if EXPERIMENTS[experiment].tasks:
+def find_missing_models(experiment: str, group: RunGroup) -> list[Missing]:
+    """The command for the models of an experiment that lack a task or the experiment's first
+    quantity on held-out data; [] if no model does. Methods that the paper lacks are left out."""
+    needed = EXPERIMENT_TABLES[experiment].quantities[:1]
+    if EXPERIMENT_TABLES[experiment].tasks:
         needed = needed + group.tasks
     models = []
     for model in EXPERIMENT_MODELS[experiment](group):
@@ -36,12 +36,13 @@ def for_missing_models(experiment: str, group: RunGroup) -> list[Missing]:
     if not models:
         return []
     names = "; ".join(model.description for model in models)
-    command = f"{analyze(experiment, [group])} {_space(experiment, group, models)}"
+    options = _make_options(experiment, group, models)
+    command = f"{make_analyze_command(experiment, [group])} {options}"
     return [(f"{group.label}: {names}", command)]
 
 
-def _space(experiment: str, group: RunGroup, models: Sequence[Variant]) -> str:
-    """The options with which an experiment makes these models, whatever its recipe has."""
+def _make_options(experiment: str, group: RunGroup, models: Sequence[Variant]) -> str:
+    """The options with which an experiment makes these models, whatever its recipe says."""
     if experiment == "ablations":
         return f"--model.num_states {group.base_states} --data.mask_ratio {group.base_ratio}"
     if experiment == "repeated-mlm":
@@ -51,8 +52,8 @@ def _space(experiment: str, group: RunGroup, models: Sequence[Variant]) -> str:
     return f"--space.states '{states}' --space.sweep_mask_ratios '{ratios}'"
 
 
-def finetune(name: str, tasks: Sequence[str]) -> str:
-    """A command for each recipe of a main table that has one of the tasks."""
+def make_finetune_commands(name: str, tasks: Sequence[str]) -> str:
+    """A command for each recipe of the main table `name` that has one of the tasks."""
     options = "--model RUN --task.dataset TASK --output RUN-finetuned/TASK"
     lines = []
     for recipe, its_tasks in MAIN_TABLES[name].finetune.items():
@@ -62,15 +63,13 @@ def finetune(name: str, tasks: Sequence[str]) -> str:
     return "\n".join(lines)
 
 
-def for_missing_tasks(name: str, group: RunGroup) -> list[Missing]:
+def find_missing_tasks(name: str, group: RunGroup) -> list[Missing]:
     """The commands for the tasks of a main table on which not every run of the table was
     fine-tuned; [] if every run was fine-tuned on every task."""
-    finetunings = {(run.pretraining, run.task) for run in group.finetunings}
+    finetunings = {(run.pretraining_id, run.task) for run in group.finetunings}
     ids = [run.id for model in main_models(group) for run in group.runs_of(model)]
-    tasks = []
-    for task in MAIN_TABLES[name].tasks:
-        if not finetunings.issuperset((run_id, task) for run_id in ids):
-            tasks.append(task)
+    all_tasks = MAIN_TABLES[name].tasks
+    tasks = [task for task in all_tasks if not finetunings >= {(run_id, task) for run_id in ids}]
     if not tasks:
         return []
-    return [(f"{group.label}: {', '.join(tasks)}", finetune(name, tasks))]
+    return [(f"{group.label}: {', '.join(tasks)}", make_finetune_commands(name, tasks))]

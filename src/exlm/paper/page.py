@@ -15,8 +15,8 @@ from exlm.data.columns import in_one_line
 from exlm.paper.display import DIGITS, DISPLAY, Row, as_text
 from exlm.storage.files import replacing, write_text
 
-PAPER = "paper: "  # begins the titles of columns with the paper's numbers
-SPREAD = " s.d."  # ends the titles of columns with standard deviations
+PAPER_PREFIX = "paper: "  # of the titles of columns with the paper's numbers
+SPREAD_ENDING = " s.d."  # of the titles of columns with standard deviations
 
 LATEX = str.maketrans(DISPLAY["latex"])
 TEMPLATES = Environment(
@@ -27,7 +27,7 @@ TEMPLATES = Environment(
     lstrip_blocks=True,
     keep_trailing_newline=True,
 )
-TEMPLATES.globals["paper"] = PAPER
+TEMPLATES.globals["paper"] = PAPER_PREFIX
 TEMPLATES.filters["base64"] = lambda content: base64.b64encode(content).decode()
 TEMPLATES.filters["latex"] = lambda text: in_one_line(str(text)).translate(LATEX)
 TEMPLATES.filters["markdown"] = lambda text: re.sub(r"([|*_<>])", r"\\\1", in_one_line(str(text)))
@@ -56,14 +56,14 @@ class Table:
 
     def is_of_paper(self, row: Row, column: str) -> bool:
         """Whether an entry is quoted from the paper."""
-        return row["source"] != "ours" or column.startswith(PAPER)
+        return row["source"] != "ours" or column.startswith(PAPER_PREFIX)
 
     def text(self, row: Row, column: str) -> str:
         """An entry as text. Numbers of the paper have one digit after the decimal point."""
         digits = row.get("digits", 1)
         if column in DIGITS and not self.is_of_paper(row, column):
             digits = DIGITS[column]
-        return as_text(row[column], row.get(column + SPREAD), digits)
+        return as_text(row[column], row.get(column + SPREAD_ENDING), digits)
 
     def alignment(self, column: str) -> str:
         """The column type for LaTeX: numbers are aligned right, and long texts are broken into
@@ -79,8 +79,8 @@ class Table:
         columns = ["group", "source"]
         for column in self.columns:
             columns.append(column)
-            if column + SPREAD in frame and frame[column + SPREAD].notna().any():
-                columns.append(column + SPREAD)
+            if column + SPREAD_ENDING in frame and frame[column + SPREAD_ENDING].notna().any():
+                columns.append(column + SPREAD_ENDING)
         latex = TEMPLATES.get_template("table.tex").render(table=self)
         csv = frame[columns].to_csv(index=False)
         write_text(directory / "tables" / f"{self.name}.csv", csv)
@@ -88,8 +88,8 @@ class Table:
 
 
 @dataclass
-class Drawing:
-    """A drawing with a caption. Its files are called `name`."""
+class ReportFigure:
+    """A figure with a caption. Its files are called `name`."""
 
     name: str
     caption: str
@@ -109,15 +109,14 @@ class Section:
 
     title: str
     about: str
-    start: str = ""  # the command that begins the experiment
-    blocks: Sequence[Table | Drawing] = ()  # of all groups
+    start: str = ""  # the command that begins the experiment, shown where nothing was run
+    blocks: Sequence[Table | ReportFigure] = ()
     missing: Sequence[tuple[str, str]] = ()  # what is missing, in words, and the command for it
 
 
 def write_report(directory: Path, title: str, lead: list[str], sections: list[Section]) -> None:
     """Writes report.md, index.html (which contains its figures and styles), and all tables and
-    figures as files. A name that several groups have ends from the second group on in -2, -3 and so
-    on."""
+    figures as files. If several groups have a `sweep`, its files are called sweep, sweep-2, ..."""
     counts: Counter[tuple[type, str]] = Counter()
     for section in sections:
         for block in section.blocks:

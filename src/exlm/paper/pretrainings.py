@@ -20,7 +20,7 @@ from exlm.storage.models import join_checksums
 Json = dict[str, Any]  # the content of a file
 Numbers = dict[str, list[float]]  # by quantity, in the unit of the tables; one for each seed
 
-# What a run did whose identity lacks a setting
+# The values of settings that an identity lacks
 USUAL_VALUES: Json = {
     **identity_of(ArchitectureConfig(), "model"),
     **identity_of(PriorSchedule(), "prior"),
@@ -44,15 +44,15 @@ class Pretraining(FinishedRun):
     """A pre-trained model."""
 
     hours: float
-    first_path: Path  # its directory when it was written
-    model: Variant  # which of the models that the experiments compare it is
+    first_path: Path  # where its directory was when it was written
+    model: Variant  # which of the models that the experiments compare
     corpus_and_size: str  # the name of the corpus, and the layers, in words
     parameters: int
     steps: int  # the number of updates
     tokens_per_batch: int  # how many tokens an update reads
     settings: frozenset[tuple[str, str]]  # that comparable runs share, with their values in JSON
     exlm_only: frozenset[tuple[str, Any]]  # that it uses and an MLM may lack, with their values
-    by_masks: str  # the sequences that had exactly so many masks, in words; "" if not recorded
+    by_masks_sequences: str  # in words, which sequences `nll_by_masks` is of; "" if not recorded
     numbers: Numbers  # its hours, and its numbers on held-out data
     result: str  # the most important of these, in words
     weights_sha256: str | None = None  # if it is known
@@ -63,11 +63,10 @@ class Pretraining(FinishedRun):
         return self.seeds[0]
 
     @property
-    def study(self) -> Path | None:
+    def study_path(self) -> Path | None:
         """The directory of the analysis that it belongs to, if any."""
-        return next(
-            (folder.parent for folder in self.path.parents if folder.name == "pretrain"), None
-        )
+        studies = [folder.parent for folder in self.path.parents if folder.name == "pretrain"]
+        return studies[0] if studies else None
 
 
 def read_pretraining(path: Path, content: Json) -> Pretraining | None:
@@ -85,18 +84,18 @@ def read_pretraining(path: Path, content: Json) -> Pretraining | None:
     low, high = share_bounds(data["mask_ratio"])
     shared_names = identity.keys() - {*EXLM_ONLY, *VARIED}
     settings = {name: json.dumps(identity[name]) for name in shared_names}
-    # It changes no model, but scores of other sequences are not compared.
+    # Other held-out sequences change no model, but scores of other sequences are not compared.
     sequences = evaluation_settings(recipe)["data.eval_sequences"]
     settings["data.eval_sequences"] = json.dumps(sequences)
     if low < high:
-        # Such runs are compared among themselves, as models with their mean share.
+        # Runs with a range of shares are compared among themselves, as models with the mean share.
         settings["data.mask_ratio"] = json.dumps((low, high))
-    held_out = held_out_numbers({"evaluation": content["evaluation"]})
+    held_out = read_held_out_numbers({"evaluation": content["evaluation"]})
     listed = [name for name in DISPLAY["listed"] if name in held_out]
     return Pretraining(
         id=short_hash(identity),
         path=path,
-        device=device_of(content),
+        device=name_device(content),
         seeds=[int(recipe["seed"])],
         hours=hours,
         first_path=Path(recipe["output"]),
@@ -111,8 +110,8 @@ def read_pretraining(path: Path, content: Json) -> Pretraining | None:
             r=int(data["repeat"]),
         ),
         settings=frozenset(settings.items()),
-        exlm_only=_exlm_only(architecture, identity),
-        by_masks=_scored_by_masks(content["evaluation"], int(data["repeat"])),
+        exlm_only=_find_exlm_only(architecture, identity),
+        by_masks_sequences=_describe_sequences(content["evaluation"], int(data["repeat"])),
         numbers={"training/hours": [hours], **held_out},
         result=", ".join(f"{title(name)} {held_out[name][0]:.2f}" for name in listed),
     )
@@ -126,21 +125,22 @@ def find_method(architecture: ArchitectureConfig) -> str:
     return max(methods, key=lambda method: len(SWITCHES[method]), default=architecture.objective)
 
 
-def _exlm_only(architecture: ArchitectureConfig, identity: Json) -> frozenset[tuple[str, Any]]:
+def _find_exlm_only(architecture: ArchitectureConfig, identity: Json) -> frozenset[tuple[str, Any]]:
     """The settings EXLM_ONLY that an architecture uses, with their values."""
     settings = set()
-    for name, user in EXLM_ONLY.items():
-        # The ablation of 2D RoPE belongs to runs with either kind of positions.
-        is_used = getattr(architecture, user) if user else architecture.rotary != "1d"
+    is_2d = architecture.rotary != "1d"
+    for name, property_of_users in EXLM_ONLY.items():
+        # `rotary` has no property: both kinds of 2D positions are compared with their ablation.
+        is_used = getattr(architecture, property_of_users) if property_of_users else is_2d
         if is_used:
             value = identity.get(name, USUAL_VALUES[name])
             settings.add((name, tuple(value) if isinstance(value, list) else value))
     return frozenset(settings)
 
 
-def _scored_by_masks(evaluation: Json, repeat: int) -> str:
-    """Which held-out sequences were scored with exactly so many masks: the first so many of those
-    that are long enough for the most masks."""
+def _describe_sequences(evaluation: Json, repeat: int) -> str:
+    """In words, which held-out sequences were scored for `nll_by_masks`: as many as were asked for
+    of the sequences that are long enough for the most masks."""
     if "by_masks_sequences" not in evaluation:
         return ""
     most_masks = max(map(int, evaluation["nll_by_masks"]))
@@ -148,9 +148,9 @@ def _scored_by_masks(evaluation: Json, repeat: int) -> str:
     return f"{evaluation['by_masks_sequences']} sequences of at least {tokens} tokens"
 
 
-def held_out_numbers(content: Json) -> Numbers:
+def read_held_out_numbers(content: Json) -> Numbers:
     """The numbers on held-out data that a file has, and their standard errors."""
-    # Keys are then such as `entropy/mean`.
+    # {"entropy": {"mean": 1.5}} becomes {"entropy/mean": 1.5}.
     by_place = pd.json_normalize(content, sep="/").iloc[0].to_dict()
     numbers: Numbers = {}
     for name, quantity in HELD_OUT.items():
@@ -162,7 +162,7 @@ def held_out_numbers(content: Json) -> Numbers:
     return numbers
 
 
-def recorded_weight_hash(manifest: Json) -> str | None:
+def read_weight_hash(manifest: Json) -> str | None:
     """What `weight_hash` (exlm/storage/models.py) computes from the weights, by the checksums in
     their manifest; None if it has no weights."""
     files = sorted(manifest.get("files", {}).items())
@@ -170,7 +170,7 @@ def recorded_weight_hash(manifest: Json) -> str | None:
     return join_checksums(checksums) if checksums else None
 
 
-def device_of(content: Json) -> str:
+def name_device(content: Json) -> str:
     """The GPU or processor that a result was computed on, if the result names it."""
     machine = content.get("machine") or {}
     device = machine.get("device") or "cpu"

@@ -9,14 +9,15 @@ import pandas as pd
 
 from exlm.paper.cost import StepCost
 from exlm.paper.display import (
-    ABLATIONS,
-    EXPERIMENTS,
+    EXPERIMENT_TABLES,
     HELD_OUT,
     MAIN_TABLES,
     MLMS,
+    PAPER_ABLATIONS,
     PAPER_COST,
     PAPER_SCORES,
-    SWEEP,
+    PAPER_SWEEP,
+    MainTable,
     Row,
     Variant,
     percent,
@@ -25,7 +26,7 @@ from exlm.paper.display import (
 )
 from exlm.paper.find_runs import Runs
 from exlm.paper.groups import RunGroup, SeedMeans, spread
-from exlm.paper.page import SPREAD, Table
+from exlm.paper.page import SPREAD_ENDING, Table
 from exlm.paper.pretrainings import Pretraining
 from exlm.paper.task_trainings import TaskTraining
 
@@ -37,17 +38,15 @@ def make_table(
     trainings: Iterable[TaskTraining] = (),
     **phrases: str | int,
 ) -> Table:
-    """A table with its title and caption, in which `phrases` are filled in. The caption names data
-    of `trainings` that differ from the published data. Without `columns`, the first row says which
-    there are. Where a row lacks a column, the cell is empty."""
+    """A table with its title and caption, in which `phrases` are filled in. The caption also says
+    how the data of `trainings` differ from the published data. Without `columns`, the first row has
+    all of them. Where a row lacks a column, the cell is empty."""
     heading, caption = wording("tables", name, **phrases)
-    departures: set[str] = set()
-    for run in trainings:
-        departures.update(f"{title(run.task)}: {text}" for text in run.departures)
+    departures = {f"{title(run.task)}: {text}" for run in trainings for text in run.departures}
     if departures:
         caption += f" Not the published data: {'; '.join(sorted(departures))}."
     if rows and not columns:
-        names = [column for column in rows[0] if not column.endswith(SPREAD)]
+        names = [column for column in rows[0] if not column.endswith(SPREAD_ENDING)]
         columns = [column for column in names if column not in ("group", "source", "digits")]
     empty = {"group": "", "source": "ours", **dict.fromkeys(columns, "")}
     return Table(name, heading, caption, columns, [empty | row for row in rows])
@@ -60,7 +59,7 @@ def model_row(
     quantities, and its seeds (of pre-training × of fine-tuning) and runs."""
     runs = group.runs_of(model)
     ids = [run.id for run in runs]
-    finetunings = [tuning for tuning in group.finetunings if tuning.pretraining in ids]
+    finetunings = [tuning for tuning in group.finetunings if tuning.pretraining_id in ids]
     return {
         "model": model.label,
         "p, %": 100 * model.p,
@@ -68,7 +67,7 @@ def model_row(
         "pʳ, %": 100 * model.p**model.r,
         "updates": runs[0].steps if runs else None,
         **mean_entries(model, columns, means),
-        "seeds": f"{len(runs)} × {_seed_counts(finetunings) or 0}" if runs else "",
+        "seeds": f"{len(runs)} × {_describe_seed_counts(finetunings) or 0}" if runs else "",
         "runs": " ".join(ids) or None,
     }
 
@@ -77,11 +76,11 @@ def mean_entries(model: Variant, columns: Mapping[str, Sequence[str]], means: Se
     """In each of the `columns`, the mean of some quantities of a model, with its spread."""
     row: Row = {}
     for column, quantities in columns.items():
-        row[column], row[column + SPREAD] = means.mean(model, *quantities) or (None, None)
+        row[column], row[column + SPREAD_ENDING] = means.mean(model, *quantities) or (None, None)
     return row
 
 
-def _seed_counts(trainings: Iterable[TaskTraining]) -> str:
+def _describe_seed_counts(trainings: Iterable[TaskTraining]) -> str:
     """The numbers of fine-tuning seeds, such as `3–5`."""
     return "–".join(map(str, sorted({len(run.seeds) for run in trainings})))
 
@@ -97,42 +96,46 @@ def main_table(name: str, groups: Sequence[RunGroup], baselines: Sequence[TaskTr
     main = MAIN_TABLES[name]
     center = median if main.of_medians else fmean
     rows: list[Row] = []
-    for source, whose, printed_rows in (
-        ("quoted", "other systems", main.quoted),
-        ("paper", "its own models", main.paper),
-    ):
+    other_systems = {"group": "quoted from the paper: other systems", "source": "quoted"}
+    own_models = {"group": "quoted from the paper: its own models", "source": "paper"}
+    for origin, printed_rows in ((other_systems, main.quoted), (own_models, main.paper)):
         for model_name, printed in printed_rows.items():
-            heading = f"quoted from the paper: {whose}"
-            row = {"group": heading, "source": source, "model": model_name}
-            rows.append(row | dict(zip(main.columns, printed, strict=True)))
+            numbers = dict(zip(main.columns, printed, strict=True))
+            rows.append({**origin, "model": model_name, **numbers})
     for group in groups:
         means = SeedMeans(group.numbers, center)
         for model in main_models(group):
             row = model_row(group, model, main.columns, means)
             rows.append(row | {"group": f"ours: {group.label}"})
     for learner in dict.fromkeys(run.learner for run in baselines):
-        runs = {run.task: run for run in baselines if run.learner == learner}.values()
-        # A baseline is trained anew for each task; as one run, it has the mean of all tasks.
-        as_model = Variant(learner, 1, 0.0)
-        numbers = dict(chain.from_iterable(run.scores.numbers.items() for run in runs))
-        means = SeedMeans({as_model: {learner: numbers}}, center)
-        row = {
-            "group": "ours: baselines on the same data",
-            "model": learner,
-            **mean_entries(as_model, main.columns, means),
-            "seeds": _seed_counts(runs),
-            "runs": " ".join(run.id for run in runs),
-        }
-        rows.append(row)
+        runs_by_task = {run.task: run for run in baselines if run.learner == learner}
+        rows.append(_baseline_row(main, learner, list(runs_by_task.values()), center))
     columns = ["model", "updates", *main.columns, "seeds", "runs"]
     trainings = [run for group in groups for run in group.finetunings]
     return make_table(name, rows, columns, [*trainings, *baselines])
 
 
+def _baseline_row(
+    main: MainTable, learner: str, runs: Sequence[TaskTraining], center: Callable[..., float]
+) -> Row:
+    """The row of a baseline, which was trained anew for each task. All tasks together are taken for
+    one run of a model, so that there is a mean over tasks."""
+    model = Variant(learner, 1, 0.0)
+    numbers = dict(chain.from_iterable(run.scores.numbers.items() for run in runs))
+    means = SeedMeans({model: {learner: numbers}}, center)
+    return {
+        "group": "ours: baselines on the same data",
+        "model": learner,
+        **mean_entries(model, main.columns, means),
+        "seeds": _describe_seed_counts(runs),
+        "runs": " ".join(run.id for run in runs),
+    }
+
+
 def experiment_table(name: str, group: RunGroup) -> Table:
     """The table of an experiment: for each model our tasks and their mean, quantities on held-out
     data, and what the paper prints. Empty if the group has no runs of the experiment."""
-    experiment = EXPERIMENTS[name]
+    experiment = EXPERIMENT_TABLES[name]
     tasks = group.tasks if experiment.tasks else []
     means = {title(task): [task] for task in tasks}
     if len(tasks) > 1:
@@ -144,7 +147,7 @@ def experiment_table(name: str, group: RunGroup) -> Table:
         printed = PAPER_SCORES.get(model, [])
         if name == "ablations":
             row["model"] = model.title  # k and p stand in the title of the table
-            printed = ABLATIONS.get(model.method, [])
+            printed = PAPER_ABLATIONS.get(model.method, [])
         row |= zip(experiment.paper, chain(printed, repeat(None)), strict=False)
         rows.append(row)
     return make_table(
@@ -164,13 +167,13 @@ def _ablation_models(group: RunGroup) -> list[Variant]:
     ours = {model for model in group.models if model.p == p and model.r == 1 and model.k in (1, k)}
     if len(ours) < 2:
         return []
-    papers = {Variant(method, 1 if method in MLMS else k, p) for method in ABLATIONS}
+    papers = {Variant(method, 1 if method in MLMS else k, p) for method in PAPER_ABLATIONS}
     return sorted(ours | papers, key=lambda model: model.place)
 
 
 def _sweep_models(group: RunGroup) -> list[Variant]:
     """Each p and k (1: the vanilla MLM); none unless two models are of ExLM."""
-    return _in_order({*group.sweep(), *SWEEP}) if len(group.select("exlm")) > 1 else []
+    return _in_order({*group.sweep(), *PAPER_SWEEP}) if len(group.select("exlm")) > 1 else []
 
 
 def _entropy_models(group: RunGroup) -> list[Variant]:
@@ -198,7 +201,7 @@ def masks_table(groups: Sequence[RunGroup]) -> Table:
     quantities = [name for name in HELD_OUT if name.startswith("evaluation/nll_by_masks")]
     columns = {title(quantity): [quantity] for quantity in quantities}
     rows = []
-    for group in [part for whole in groups for part in whole.by_masks()]:
+    for group in chain.from_iterable(group.split_by_sequences() for group in groups):
         for model in group.models:
             row = model_row(group, model, columns, group.means)
             if any(row[column] is not None for column in columns):
@@ -209,7 +212,7 @@ def masks_table(groups: Sequence[RunGroup]) -> Table:
 def ranking_table(runs: Runs) -> Table:
     """Every fine-tuning and baseline, under the heading of what was scored; the best come first."""
     rows: list[Row] = []
-    for heading, trainings in _by_heading([*runs.finetunings, *runs.baselines]):
+    for heading, trainings in _group_by_rows([*runs.finetunings, *runs.baselines]):
         differs = pd.DataFrame([run.options for run in trainings]).nunique() > 1
         for run in sorted(trainings, key=lambda run: -run.scores.goodness):
             options = [name for name, value in run.options.items() if value and differs[name]]
@@ -219,7 +222,7 @@ def ranking_table(runs: Runs) -> Table:
                 "model": run.learner,
                 "settings": ", ".join(f"{name} = {run.options[name]}" for name in options),
                 "score": run.scores.mean,
-                "score" + SPREAD: spread(run.scores.values),
+                "score" + SPREAD_ENDING: spread(run.scores.values),
                 "interval": run.scores.interval,
                 "rows": run.scored_rows.count_with_seen,
                 "seeds": len(run.scores.values),
@@ -229,21 +232,22 @@ def ranking_table(runs: Runs) -> Table:
     return make_table("mine", rows)
 
 
-def _by_heading(trainings: Sequence[TaskTraining]) -> list[tuple[str, list[TaskTraining]]]:
-    """The runs that scored the same rows, by a heading that says what these are."""
+def _group_by_rows(trainings: Sequence[TaskTraining]) -> list[tuple[str, list[TaskTraining]]]:
+    """The runs that were scored on the same rows, each list behind a heading for these rows. The
+    heading names data and number of rows only where it would stand for several without them."""
     if not trainings:
         return []
-    frame = pd.DataFrame([vars(run.scored_rows) for run in trainings])
-    heading = frame["heading"]
-    short_sums = frame["data_sha256"].map(lambda data: " ".join(checksum[:8] for checksum in data))
-    # Files with other rows elsewhere are compared, too, if the same rows were scored.
-    data = short_sums.groupby([heading, frame["rows_sha256"]]).transform("min")
-    data = ", data " + data + " (not compared with other files or formats)"
-    # Where other data or other rows were scored under a heading, it names these, too.
-    for ending in (data, ", rows scored: " + frame["count"]):
-        is_ambiguous = ending.groupby(heading).transform("nunique") > 1
-        heading = heading + ending.where(is_ambiguous, "")
-    by_heading = sorted(heading.groupby(heading).indices.items())
+    scored = pd.DataFrame([vars(run.scored_rows) for run in trainings])
+    headings = scored["heading"]
+    short_sums = scored["data_sha256"].map(lambda sums: " ".join(checksum[:8] for checksum in sums))
+    # Runs with the same scored rows are compared, also if their files differ in other rows: all of
+    # them get the same checksum.
+    shared_sums = short_sums.groupby([headings, scored["rows_sha256"]]).transform("min")
+    data = ", data " + shared_sums + " (not compared with other files or formats)"
+    for endings in (data, ", rows scored: " + scored["count"]):
+        is_ambiguous = endings.groupby(headings).transform("nunique") > 1
+        headings = headings + endings.where(is_ambiguous, "")
+    by_heading = sorted(headings.groupby(headings).indices.items())
     return [(str(heading), [trainings[i] for i in places]) for heading, places in by_heading]
 
 
@@ -255,21 +259,21 @@ def cost_table(costs: Iterable[StepCost]) -> Table:
 
 def runs_table(groups: Sequence[RunGroup], runs: Runs) -> Table:
     """All pre-trainings, each followed by its compared fine-tunings; then all other runs."""
-    rows: dict[str, Row] = {}  # by run; a vanilla MLM may belong to several groups
+    rows: dict[str, Row] = {}  # by the id of a run; a vanilla MLM may belong to several groups
     for group in groups:
         for run in group.runs:
             row = _run_row(group.label, "pre-training", run.model.label, run)
             rows.setdefault(run.id, row)
-            tunings = [other for other in group.finetunings if other.pretraining == run.id]
-            for tuning in sorted(tunings, key=lambda tuning: tuning.task):
+            finetunings = [other for other in group.finetunings if other.pretraining_id == run.id]
+            for tuning in sorted(finetunings, key=lambda tuning: tuning.task):
                 what = f"{title(tuning.task)} from {run.id}, {tuning.grid_cell}"
                 rows.setdefault(tuning.id, _run_row(group.label, "fine-tuning", what, tuning))
-    for tuning in sorted(runs.finetunings, key=lambda tuning: tuning.pretraining not in rows):
+    for tuning in sorted(runs.finetunings, key=lambda tuning: tuning.pretraining_id not in rows):
         heading = "other fine-tunings: of other models or of random weights"
         source = tuning.learner
-        if tuning.pretraining in rows:
+        if tuning.pretraining_id in rows:
             heading = "other fine-tunings of these models: other labels or rows, or rarer settings"
-            source = tuning.pretraining
+            source = tuning.pretraining_id
         what = f"{title(tuning.task)} from {source}"
         row = _run_row(heading if groups else "fine-tunings", "fine-tuning", what, tuning)
         rows.setdefault(tuning.id, row)
@@ -279,10 +283,10 @@ def runs_table(groups: Sequence[RunGroup], runs: Runs) -> Table:
     return make_table("runs", list(rows.values()))
 
 
-def _run_row(group: str, kind: str, what: str, run: Pretraining | TaskTraining) -> Row:
+def _run_row(heading: str, kind: str, what: str, run: Pretraining | TaskTraining) -> Row:
     """The row of any run."""
     row = {
-        "group": group,
+        "group": heading,
         "run": run.id,
         "kind": kind,
         "what": what,

@@ -9,7 +9,7 @@ from pathlib import Path
 from statistics import fmean
 
 from exlm.paper.display import DISPLAY, ROW_SETTINGS, title
-from exlm.paper.pretrainings import FinishedRun, Json, Numbers, device_of, short_hash
+from exlm.paper.pretrainings import FinishedRun, Json, Numbers, name_device, short_hash
 from exlm.storage.files import TRAINING_LOG, read_log
 from exlm.tasks.labels.metrics import Metric
 from exlm.tasks.labels.scores import find_metrics, goodness
@@ -21,11 +21,11 @@ from exlm.upgrades import upgrade_grid_results
 class TaskScores:
     """The scores of all seeds, in percent if they are shares."""
 
-    metric: str  # the metric that has chosen the hyper-parameters
+    metric_name: str  # of the metric that has chosen the hyper-parameters
+    metric: Metric | None  # None if this version does not have it
     values: list[float]  # by this metric, of the main part: test or, without one, valid
-    numbers: Numbers  # by all metrics, of the main part; by `metric`, of the other parts
+    numbers: Numbers  # by all metrics, of the main part; by this metric, of the other parts
     interval: str  # the bounds of the score, "" where one is not defined or not recorded
-    definition: Metric | None  # of `metric`; None if this version does not have it
 
     @property
     def mean(self) -> float:
@@ -35,17 +35,17 @@ class TaskScores:
     @property
     def goodness(self) -> float:
         """The mean turned so that higher is better; 0 where nobody knows which way that is."""
-        return goodness(self.mean, self.definition) if self.definition else 0.0
+        return goodness(self.mean, self.metric) if self.metric else 0.0
 
     @property
     def in_percent(self) -> bool:
-        """Whether `metric` is a share."""
-        return self.definition is not None and self.definition.best is not None
+        """Whether the scores are shares."""
+        return self.metric is not None and self.metric.best is not None
 
     @property
     def digits(self) -> int:
         """How many digits after the decimal point tables show."""
-        return (self.definition or Metric()).digits
+        return (self.metric or Metric()).digits
 
 
 @dataclass(frozen=True)
@@ -72,16 +72,16 @@ class TaskTraining(FinishedRun):
     scored_rows: ScoredRows
     grid_cell: str  # the best hyper-parameters of its grid
     options: dict[str, str]  # its settings as text, "" where one is null
-    comparison: str  # what must be equal in fine-tunings that are compared, in JSON
+    comparison_key: str  # what must be equal in fine-tunings that are compared, in JSON
     departures: list[str]  # how its data differ from the published ones
     split: str  # how many rows each part has, in words; "" if it is not recorded
     files: str  # the SHA-256 of every file, in words; "" if they are not recorded
-    pretraining: str | None = None  # the id of the run that made its model, if it was found
+    pretraining_id: str | None = None  # the id of the run that made its model, if it was found
 
     @property
     def result(self) -> str:
         """Its metric and the mean, in words."""
-        return f"{self.scores.metric} {self.scores.mean:.2f}"
+        return f"{self.scores.metric_name} {self.scores.mean:.2f}"
 
 
 def read_task_training(path: Path, content: Json) -> TaskTraining:
@@ -108,7 +108,7 @@ def read_task_training(path: Path, content: Json) -> TaskTraining:
     return TaskTraining(
         id=short_hash([seed_settings, results["seeds"], results["best"]]),
         path=path,
-        device=device_of(results),
+        device=name_device(results),
         seeds=results["seeds"],
         hours=_sum_hours(path / results["best"], results["runs"]),
         task=task,
@@ -119,8 +119,8 @@ def read_task_training(path: Path, content: Json) -> TaskTraining:
         scores=scores,
         scored_rows=scored_rows,
         grid_cell=results["best"] or "one setting",
-        options=_options(seed_settings, task_settings),
-        comparison=_comparison(results, task_settings, scored_rows.data_sha256),
+        options=_collect_options(seed_settings, task_settings),
+        comparison_key=_make_comparison_key(results, task_settings, scored_rows.data_sha256),
         departures=settings["departures"],
         split=", ".join(split),
         files=", ".join(files),
@@ -130,22 +130,25 @@ def read_task_training(path: Path, content: Json) -> TaskTraining:
 def _read_scores(
     results: Json, task: str, main_part: str, metrics: Mapping[str, Metric]
 ) -> TaskScores:
-    name = str(results["metric"])
-    numbers = _numbers(results, task, main_part, metrics)
-    definition = metrics.get(name)
-    reading = definition or Metric()
-    low = _median(results, "interval", main_part, "low")
-    high = _median(results, "interval", main_part, "high")
-    interval = ""
-    if low is not None and high is not None:
-        bounds = [f"{reading.factor * bound:.{reading.digits}f}" for bound in (low, high)]
-        interval = " to ".join(bounds)
-    return TaskScores(name, numbers.get(task, []), numbers, interval, definition)
+    metric = metrics.get(str(results["metric"]))
+    numbers = _collect_numbers(results, task, main_part, metrics)
+    bounds = [_read_median(results, "interval", main_part, name) for name in ("low", "high")]
+    form = metric or Metric()
+    texts = [f"{form.factor * bound:.{form.digits}f}" for bound in bounds if bound is not None]
+    return TaskScores(
+        metric_name=str(results["metric"]),
+        metric=metric,
+        values=numbers.get(task, []),
+        numbers=numbers,
+        interval=" to ".join(texts) if len(texts) == 2 else "",
+    )
 
 
-def _numbers(results: Json, task: str, main_part: str, metrics: Mapping[str, Metric]) -> Numbers:
+def _collect_numbers(
+    results: Json, task: str, main_part: str, metrics: Mapping[str, Metric]
+) -> Numbers:
     """The numbers of all seeds by quantity (display.py): all metrics of the main part, and the
-    run's own metric of all parts. Those that this version does not have stay as they are."""
+    run's metric of all parts. Scores by a metric that this version lacks stay as they are."""
     numbers = defaultdict(list)
     for seed_result in results["runs"]:
         for part, scores in seed_result["scores"].items():
@@ -166,27 +169,27 @@ def _read_scored_rows(
     seed_results = results["runs"]
     split = task_settings.get("split")
     unit = ", %" if scores.in_percent else ""
-    heading = f"{title(task)}: {part} {scores.metric}{unit}, split {split or 'parts'}"
-    heading = ", ".join([heading, *_row_settings(task_settings, task)])
-    if scores.definition is None:
+    heading = f"{title(task)}: {part} {scores.metric_name}{unit}, split {split or 'parts'}"
+    heading = ", ".join([heading, *_describe_row_settings(task_settings, task)])
+    if scores.metric is None:
         heading += ", in no order (this version does not have the metric)"
     data = results["settings"]["data_sha256"]
     checksums = data.values() if isinstance(data, dict) else [data]
     data_sha256 = tuple(checksum or "unknown" for checksum in checksums)
-    rows = [seed_result["rows_sha256"].get(part) for seed_result in seed_results]
+    rows_sha256 = [seed_result["rows_sha256"].get(part) for seed_result in seed_results]
     return ScoredRows(
         heading=heading,
         data_sha256=data_sha256,
-        rows_sha256=" ".join(data_sha256 if None in rows else dict.fromkeys(rows)),
-        count=_count(seed_results, part, split),
-        count_with_seen=_count_with_seen(results, part),
+        rows_sha256=" ".join(data_sha256 if None in rows_sha256 else dict.fromkeys(rows_sha256)),
+        count=_describe_count(seed_results, part, split),
+        count_with_seen=_describe_seen(results, part),
     )
 
 
-def _count_with_seen(results: Json, part: str) -> str | int:
-    """Such as `224, 15 to 18 of them in the training`, where seeds differ in it; "" if the number
-    is not recorded."""
-    rows = _median(results, "counts", part, "rows")
+def _describe_seen(results: Json, part: str) -> str | int:
+    """How many rows there are, and how many of them the training had: a number if it had none, or
+    `224, 15 to 18 of them in the training` if seeds differ; "" if nothing is recorded."""
+    rows = _read_median(results, "counts", part, "rows")
     if rows is None:
         return ""
     counts = set()
@@ -200,14 +203,14 @@ def _count_with_seen(results: Json, part: str) -> str | int:
     return f"{int(rows)}, {in_training} of them in the training"
 
 
-def _median(results: Json, entry: str, part: str, name: str) -> float | None:
+def _read_median(results: Json, entry: str, part: str, name: str) -> float | None:
     """The median over seeds of a number in an entry about a part; None if it is not there."""
     summary = results[entry].get(part, {})
     return summary[name]["median"] if name in summary else None
 
 
-def _row_settings(task_settings: Json, task: str) -> list[str]:
-    """The settings of a task that choose its rows, in words, but for usual values, such as the
+def _describe_row_settings(task_settings: Json, task: str) -> list[str]:
+    """The settings of a task that choose its rows, in words. Usual values are left out, such as the
     label columns of a MoleculeNet set."""
     usual_columns = MOLECULENET[task].label_columns if task in MOLECULENET else None
     usual_values = ROW_SETTINGS | {"label_columns": [None, usual_columns]}
@@ -219,13 +222,11 @@ def _row_settings(task_settings: Json, task: str) -> list[str]:
     return settings
 
 
-def _count(seed_results: list[Json], part: str, split: str | None) -> str:
+def _describe_count(seed_results: list[Json], part: str, split: str | None) -> str:
     """How many rows of a part were scored: `113`, `113, 112` if seeds differ, or with the seeds, if
     these may have sampled other rows."""
     counts = [result["counts"].get(part, {}).get("rows", "unknown") for result in seed_results]
-    if len(set(counts)) == 1:
-        counts = counts[:1]
-    rows = ", ".join(map(str, counts))
+    rows = ", ".join(map(str, counts[:1] if len(set(counts)) == 1 else counts))
     splits = {result["split_sha256"] for result in seed_results}
     # Without a test part, valid may be sampled of train.
     if split == "random" or (part == "valid" and len(splits) > 1):
@@ -234,9 +235,9 @@ def _count(seed_results: list[Json], part: str, split: str | None) -> str:
 
 
 def _sum_hours(grid_cell: Path, seed_results: list[Json]) -> float | str:
-    """The hours of all seeds: of a model those of its updates, by the logs in the directory of the
-    grid cell; of a baseline those that it wrote. A baseline was fitted once for several seeds if
-    they have the same split and the same time. "" if there are no times."""
+    """The hours of all seeds: of a model the hours of its updates, by the logs in the directory of
+    the grid cell; of a baseline the hours in its results. A baseline was fitted once for several
+    seeds if they have the same split and the same time. "" if there are no times."""
     fits = set()
     seconds_of_updates = []
     for result in seed_results:
@@ -250,16 +251,16 @@ def _sum_hours(grid_cell: Path, seed_results: list[Json]) -> float | str:
     return (sum(seconds for _, seconds in fits) + sum(seconds_of_updates)) / 3600
 
 
-def _comparison(results: Json, task_settings: Json, data_sha256: tuple[str, ...]) -> str:
+def _make_comparison_key(results: Json, task_settings: Json, data_sha256: tuple[str, ...]) -> str:
     cells = results.get("cells")
-    # With a grid every training tried the same hyper-parameters, whatever came out best.
+    # Trainings with the same grid are compared, whatever grid cell came out best.
     hyper = results["runs"][0]["settings"].get("train") if cells is None else sorted(cells)
-    starts_later = results["settings"].get("start_from") is not None
-    shared = [hyper, _task_options(task_settings), data_sha256, starts_later]
+    is_second = results["settings"].get("start_from") is not None  # after another fine-tuning
+    shared = [hyper, _task_options(task_settings), data_sha256, is_second]
     return json.dumps(shared, sort_keys=True)
 
 
-def _options(seed_settings: Json, task_settings: Json) -> dict[str, str]:
+def _collect_options(seed_settings: Json, task_settings: Json) -> dict[str, str]:
     options = {f"train.{name}": value for name, value in seed_settings.get("train", {}).items()}
     options |= {f"task.{name}": value for name, value in _task_options(task_settings).items()}
     options["start_from"] = seed_settings.get("start_from")

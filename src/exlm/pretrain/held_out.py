@@ -6,7 +6,6 @@ from itertools import islice
 from typing import Any
 
 import numpy as np
-from torch import Tensor
 from tqdm import tqdm
 from transformers import PreTrainedTokenizerBase
 
@@ -20,7 +19,7 @@ from exlm.model.passes import Passes, nll_in_passes
 from exlm.ops.expansion import IGNORED
 from exlm.ops.precision import in_precision
 from exlm.ops.transition import PriorStrength
-from exlm.pretrain.batches import least_tokens
+from exlm.pretrain.batches import Batch, least_tokens
 from exlm.pretrain.settings import DataConfig, EvaluateConfig, Recipe
 from exlm.randomness import Purpose, random_bits
 from exlm.train import distributed
@@ -35,8 +34,8 @@ class HeldOutData:
 
     Attributes:
         order: the numbers of all sequences, in the order in which evaluations take them.
-        repeated_token_counts: [sequences] int64: their tokens, with repeats and without the BOS
-            and the EOS around them."""
+        repeated_token_counts: the number of tokens of each sequence, [sequences] int64, with
+            repeats and without the BOS and the EOS around them."""
 
     def __init__(self, data: DataConfig, tokenizer: PreTrainedTokenizerBase, seed: int) -> None:
         self.data = data
@@ -53,8 +52,8 @@ class HeldOutData:
         self.order = np.argsort(key, kind="stable")
 
     def maskable_counts(self) -> np.ndarray:
-        """[sequences] int64: how many of the `repeated_token_counts` can be masked: all but the EOS
-        between packed documents."""
+        """How many tokens of each sequence can be masked, [sequences] int64: all of its
+        `repeated_token_counts` but the BOS and EOS between packed documents."""
         never_masked = (self.tokenizer.bos_token_id, self.tokenizer.eos_token_id)
         sequences = (self.corpus[number] for number in range(len(self.corpus)))
         boundaries = [np.isin(tokens, never_masked).sum() for tokens in sequences]
@@ -62,11 +61,11 @@ class HeldOutData:
 
     def batches(
         self, numbers: np.ndarray | None = None, mask_count: int | None = None
-    ) -> Iterator[dict[str, Tensor]]:
-        """This process's share of the sequences with these numbers (without numbers, as many as the
-        settings say), the longest first, masked by the share of the settings, or with exactly so
-        many masks. An evaluation holds the predictions of every token, so a batch has no more
-        tokens than a micro-batch."""
+    ) -> Iterator[Batch]:
+        """This process's batches of the sequences with these `numbers`, the longest first; without
+        `numbers`, of as many sequences as the settings say. Each sequence has `mask_count` masks,
+        or else the share in the settings. A batch has no more tokens than a micro-batch, since an
+        evaluation holds the predictions of every token."""
         if numbers is None:
             numbers = self.order[: self.data.eval_sequences or len(self.order)]
         lengths = self.repeated_token_counts[numbers] + SPECIALS * self.data.repeat
@@ -90,9 +89,9 @@ class HeldOutData:
 def evaluate_held_out(
     held_out: HeldOutData, recipe: Recipe, network: ExLMForMaskedLM, step: int
 ) -> dict[str, Any]:
-    """The scores of a network that was trained for `step` updates according to `recipe`, with the
-    prior at this step; after the last update, when the network's configuration has this prior,
-    also what the recipe asks for at the end. The main process prints the most important scores."""
+    """The scores of a network after `step` updates of `recipe`, with the prior at this step. After
+    the last update they include what the recipe asks for at the end alone; the network's
+    configuration then has the same prior. The main process prints the most important scores."""
     prior = recipe.prior.at(step, recipe.train.steps)
     scores = score_held_out(network, held_out.batches(), prior)
     if step == recipe.train.steps:
@@ -115,8 +114,8 @@ def evaluate_by_masks(
     network: ExLMForMaskedLM, held_out: HeldOutData, config: EvaluateConfig
 ) -> dict[str, Any]:
     """`nll_by_masks` and `joint_nll_by_masks`: nats per masked token of held-out sequences with
-    exactly m masked tokens, by m; and `by_masks_sequences`, how many sequences were scored. All are
-    scored at every m. An m for which no sequence is long enough (`least_tokens`) is left out."""
+    exactly m masked tokens, by m; and `by_masks_sequences`, the number of these sequences, which
+    are the same for every m. An m is left out if no sequence is long enough (`least_tokens`)."""
     token_counts = held_out.maskable_counts()
     longest = token_counts.max()
     mask_counts = [count for count in config.by_masks if least_tokens(count) <= longest]
@@ -128,25 +127,23 @@ def evaluate_by_masks(
         return {}
     order = held_out.order
     long_enough = order[token_counts[order] >= least_tokens(max(mask_counts))][: config.sequences]
-    nll = {}
-    joint_nll = {}
-    for count in mask_counts:
-        scores = score_held_out(network, held_out.batches(long_enough, count))
-        nll[str(count)] = scores["nll"]
-        joint_nll[str(count)] = scores["joint_nll"]
+    scores_by_masks = {
+        str(count): score_held_out(network, held_out.batches(long_enough, count))
+        for count in mask_counts
+    }
     return {
-        "nll_by_masks": nll,
-        "joint_nll_by_masks": joint_nll,
+        "nll_by_masks": {m: scores["nll"] for m, scores in scores_by_masks.items()},
+        "joint_nll_by_masks": {m: scores["joint_nll"] for m, scores in scores_by_masks.items()},
         "by_masks_sequences": len(long_enough),
     }
 
 
 def evaluate_in_passes(
-    network: ExLMForMaskedLM, batches: Iterable[dict[str, Tensor]], passes: list[Passes]
+    network: ExLMForMaskedLM, batches: Iterable[Batch], passes: list[Passes]
 ) -> dict[str, Any]:
-    """`joint_nll_in_passes`: nats per masked token of all masked tokens of a sequence together, by
-    the number of passes (`exlm.model.passes`); in one pass they are `joint_nll`. Empty without
-    `passes`."""
+    """`joint_nll_in_passes`: nats per masked token, where all masked tokens of a sequence are
+    predicted together in several passes (`exlm.model.passes`), by their number. In one pass it is
+    `joint_nll`. Empty without `passes`."""
     if not passes:
         return {}
     network.eval()
@@ -164,9 +161,7 @@ def evaluate_in_passes(
 
 
 def score_held_out(
-    network: ExLMForMaskedLM,
-    batches: Iterable[dict[str, Tensor]],
-    prior: PriorStrength | None = None,
+    network: ExLMForMaskedLM, batches: Iterable[Batch], prior: PriorStrength | None = None
 ) -> dict[str, Any]:
     """Accuracy, marginal and joint probability of masked tokens (`exlm.model.evaluation`).
     `batches` are this process's share; `prior` replaces the configuration's. The network is put in

@@ -8,7 +8,6 @@ from typing import Any
 import torch
 from transformers import PreTrainedTokenizerFast
 
-from exlm.data.batching import MaskedBatches
 from exlm.data.corpus import Corpus, corpus_name, count_leaked
 from exlm.describe.card import write_card
 from exlm.errors import InputError, advising, note
@@ -16,7 +15,7 @@ from exlm.identity import identity_of
 from exlm.model.masked_lm import ExLMForMaskedLM
 from exlm.ops.loss import LossSum
 from exlm.ops.precision import used_precision
-from exlm.pretrain.batches import check_positions, complete_batches
+from exlm.pretrain.batches import check_positions, complete_batches, make_masked_batches
 from exlm.pretrain.held_out import HeldOutData, describe_scores, evaluate_held_out
 from exlm.pretrain.settings import ArchitectureConfig, DataConfig, Recipe, evaluation_settings
 from exlm.pretrain.start import start_hash, take_weights
@@ -51,10 +50,10 @@ MEMORY_ADVICE = (
     "the result changes by rounding alone, or with dropout by what it drops; "
     "train.gradient_checkpointing saves memory, too, and does not change it"
 )
-# How the names of settings begin that `--resume_anyway` may change. All others are the corpus, the
-# tokenizer, the architecture, the start and the random numbers.
+# The beginnings of the names of settings that `--resume_anyway` may change. It may not change the
+# corpus, the tokenizer, the architecture, the start and the random numbers.
 CHANGEABLE = ("train.", "data.", "prior.", "seed")
-# Nats per masked token: with a smaller difference the links between states tell nothing.
+# Nats per masked token. If joint nll is better by less than this, links tie no masks together.
 SMALLEST_TIE = 0.001
 
 
@@ -97,7 +96,7 @@ def pretrain(
         distributed.process_group(train.max_wait) as (rank, _),
         lock(directory) if rank == 0 else nullcontext(),
     ):
-        identity = _identity(recipe, corpus, device)
+        identity = _find_identity(recipe, corpus, device)
         advice = f"choose another output, and add --start_from {directory} to go on from it"
         result = finished_result(directory / RUN_RESULT, "identity", identity, advice)
         if result and damage(directory) is None:
@@ -111,15 +110,15 @@ def pretrain(
         network = _build(recipe, corpus, tokenizer, device)
         if rank == 0 and not (directory / RECIPE).exists():
             write_yaml(directory / RECIPE, recipe)
-        leaked = _count_leaked(corpus)
+        leaked_entry = _count_leaked(corpus)
         scores = _train(recipe, corpus, tokenizer, network, identity, resume_anyway)
         if rank > 0:
             return {}
-        result = _result(recipe, identity, network, scores) | leaked
+        result = _make_result(recipe, identity, network, scores) | leaked_entry
         save_model(directory, network.eval(), tokenizer, step=train.steps)
         write_yaml(directory / RECIPE, recipe)
         write_card(directory, result)
-        # The last file says that the run is finished.
+        # This file, the last, says that the run is finished.
         finish_run(directory, RUN_RESULT, result)
         print(f"{directory}: {_describe(result, model.has_links)}")
         return result
@@ -133,7 +132,7 @@ def _check_output(directory: Path) -> None:
         )
 
 
-def _identity(recipe: Recipe, corpus: Corpus, device: str) -> dict[str, Any]:
+def _find_identity(recipe: Recipe, corpus: Corpus, device: str) -> dict[str, Any]:
     """The identity of a run: all that two runs must share to be the same."""
     identity = {
         "tokenizer": corpus.tokenizer_hash,
@@ -145,9 +144,8 @@ def _identity(recipe: Recipe, corpus: Corpus, device: str) -> dict[str, Any]:
     }
     if recipe.start_from:
         identity["start"] = start_hash(recipe.start_from)
-    # The precision `auto` means another one on another machine.
-    precision = used_precision(devices.device(device), recipe.train.precision)
-    identity["train.precision"] = precision
+    # `auto` is another precision on another machine.
+    identity["train.precision"] = used_precision(devices.device(device), recipe.train.precision)
     if recipe.model.has_links:
         identity |= identity_of(recipe.prior, "prior")
     return identity
@@ -161,8 +159,8 @@ def _score_anew(
     before: dict[str, Any],
     now: dict[str, Any],
 ) -> dict[str, Any]:
-    """The result of a finished run whose `evaluation_settings` were others `before`: its model is
-    scored with those of `now`. The main process replaces the result, the recipe and the card."""
+    """Scores the model of a finished run again, as its `evaluation_settings` were `before` and are
+    others `now`. Returns the new result; the main process writes it, the recipe and the card."""
     directory = Path(recipe.output)
     changes = [name for name in now if now[name] != before[name]]
     if distributed.is_main():
@@ -182,7 +180,7 @@ def _score_anew(
     result = {**result, "evaluation": evaluation, "recipe": recorded}
     if distributed.is_main():
         if "data.eval_sequences" in changes:
-            # They are of the sequences of before; `exlm analyze` makes them again.
+            # The measurements are of the earlier sequences; `exlm analyze` makes them again.
             (directory / MEASUREMENTS).unlink(missing_ok=True)
         write_yaml(directory / RECIPE, recorded)
         write_card(directory, result)
@@ -191,8 +189,8 @@ def _score_anew(
 
 
 def _count_leaked(corpus: Corpus) -> dict[str, int]:
-    """Of several corpora the entry `held_out_in_training` of `result.json`: how many held-out
-    sequences are training sequences of another corpus. A note says so if there are any."""
+    """The entry `held_out_in_training` of `result.json`: how many held-out sequences are training
+    sequences of another corpus, with a note if there are any. Without another corpus, no entry."""
     if len(corpus.paths) == 1:
         return {}
     leaked, total = count_leaked(corpus.paths)
@@ -238,24 +236,10 @@ def _train(
     resume_anyway: bool,
 ) -> dict[str, Any]:
     """Trains the network and returns its scores at the end. If there is a checkpoint, training goes
-    on from there; InputError if one of the settings was another one then and may not differ."""
-    data = recipe.data
-    held_out = HeldOutData(data, tokenizer, recipe.seed)
+    on from there; InputError if it has another value of a setting that may not change."""
+    held_out = HeldOutData(recipe.data, tokenizer, recipe.seed)
     evaluate = partial(evaluate_held_out, held_out, recipe, network)
-    rank, world = distributed.rank_and_world()
-    precision = used_precision(network.device, recipe.train.precision)
-    masked_batches = MaskedBatches(
-        corpus=corpus,
-        tokenizer=tokenizer,
-        tokens_per_batch=data.tokens_per_batch,
-        tokens_per_micro_batch=data.tokens_per_micro_batch,
-        mask_ratio=data.mask_ratio,
-        seed=recipe.seed,
-        rank=rank,
-        world=world,
-        repeat=data.repeat,
-        without_padding=network.exlm.removes_padding(autocast=precision == "bf16"),
-    )
+    masked_batches = make_masked_batches(recipe, corpus, tokenizer, network)
     identity = {**identity, "random streams": RANDOM_NUMBERS_VERSION}
     directory = Path(recipe.output)
     objective = recipe.model.objective
@@ -282,11 +266,8 @@ def pretraining_loss(network: torch.nn.Module, batch: dict[str, Any]) -> LossSum
     return LossSum(output.total, output.count, output.infeasible)
 
 
-def _result(
-    recipe: Recipe,
-    identity: dict[str, Any],
-    network: ExLMForMaskedLM,
-    scores: dict[str, Any],
+def _make_result(
+    recipe: Recipe, identity: dict[str, Any], network: ExLMForMaskedLM, scores: dict[str, Any]
 ) -> dict[str, Any]:
     """The content of `result.json`; times and the number of infeasible sequences are sums over the
     log."""

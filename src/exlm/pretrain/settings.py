@@ -162,8 +162,8 @@ class Recipe:
 
 
 def evaluation_settings(recipe: dict[str, Any]) -> dict[str, Any]:
-    """The settings by which a run scores held-out sequences, by name, of its recorded recipe.
-    Runs of before recorded none of them or not all: they had the defaults."""
+    """The settings in a recorded recipe by which the run scores held-out sequences. Where an
+    earlier version did not record one, it had the default."""
     sequences = recipe["data"].get("eval_sequences", DataConfig.eval_sequences)
     evaluate = identity_of(EvaluateConfig()) | recipe.get("evaluate", {})
     return {

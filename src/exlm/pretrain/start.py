@@ -15,15 +15,15 @@ from exlm.storage.models import check_model, load_model, weight_hash
 from exlm.storage.shipped import model_path
 
 WIDTHS = ("hidden_size", "num_attention_heads", "intermediate_size")
-# Weights fit other rotations as well, but were learned with these, so the line says where they
-# differ.
+# Weights fit a model with other rotations, too, but were learned with the rotations of the start.
+# `take_weights` says where they differ.
 ROTARY_SETTINGS = ("rotary", "state_share", "rotary_base")
+# The parameters that have a row for each token
 ROWS_BY_TOKEN = ("exlm.embeddings.weight", "head.decoder.bias")
 
 
 def start_hash(path: str) -> str:
-    """SHA-256 of the weights of a start; InputError if `path` is no model directory or is
-    damaged."""
+    """SHA-256 of the weights of a start; InputError if `path` is no model or is damaged."""
     if not Path(model_path(path)).is_dir():
         raise InputError(
             f"start_from is {path}, which is no directory; give the output of a pre-training, or "
@@ -36,18 +36,18 @@ def start_hash(path: str) -> str:
 
 @torch.no_grad()
 def take_weights(network: ExLMForMaskedLM, tokenizer: PreTrainedTokenizerBase, path: str) -> str:
-    """Copies into `network`, a model for `tokenizer`, what fits of the pre-trained model in the
-    directory `path`: rows of tokens by their spelling, all others by their number. Objective,
-    states per mask, layers and vocabulary may differ. Returns a line that says how much was taken
-    of each module.
+    """Copies into `network`, a model for `tokenizer`, all rows of the weights in `path` that fit:
+    the rows of tokens by the token's spelling, all others by their number. Objective, states per
+    mask, layers and vocabulary may differ. Returns a line that says how much was taken of each
+    module.
 
     InputError if `path` holds no pre-trained model of this library, or one of another width."""
     start, start_tokenizer = load_model(path, ExLMForMaskedLM)
     start_config = start.config
     config = network.config
     assert isinstance(start_config, ExLMConfig) and isinstance(config, ExLMConfig)
-    _check(start_config, config, path)
-    shared_tokens = _shared_tokens(tokenizer, start_tokenizer)
+    _check_start(start_config, config, path)
+    rows_of_shared_tokens = _find_shared_tokens(tokenizer, start_tokenizer)
     weights = dict(start.named_parameters())
     taken = Counter[str]()
     total = Counter[str]()
@@ -59,7 +59,7 @@ def take_weights(network: ExLMForMaskedLM, tokenizer: PreTrainedTokenizerBase, p
         if source is None or source.shape[1:] != parameter.shape[1:]:
             continue
         if name in ROWS_BY_TOKEN:
-            rows, start_rows = shared_tokens
+            rows, start_rows = rows_of_shared_tokens
         else:
             rows = start_rows = torch.arange(min(len(parameter), len(source)))
         parameter[rows] = source[start_rows]
@@ -73,7 +73,7 @@ def take_weights(network: ExLMForMaskedLM, tokenizer: PreTrainedTokenizerBase, p
     return f"start from {path}: rows of weights taken: {counts}{''.join(notes)}"
 
 
-def _check(start: ExLMConfig, config: ExLMConfig, path: str) -> None:
+def _check_start(start: ExLMConfig, config: ExLMConfig, path: str) -> None:
     """Raises InputError unless the start is a pre-trained model of the same width."""
     if start.architectures != [ExLMForMaskedLM.__name__]:
         heads = ", ".join(start.architectures or ["a model without a head"])
@@ -91,7 +91,7 @@ def _check(start: ExLMConfig, config: ExLMConfig, path: str) -> None:
             )
 
 
-def _shared_tokens(
+def _find_shared_tokens(
     tokenizer: PreTrainedTokenizerBase, start: PreTrainedTokenizerBase
 ) -> tuple[Tensor, Tensor]:
     """The ids [n] of all tokens that both have: in `tokenizer`, and in `start`."""
