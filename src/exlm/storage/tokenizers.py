@@ -85,10 +85,10 @@ def save_tokenizer(
 
 
 def _with_stripping(tokenizer: Tokenizer) -> dict[str, Any]:
-    """The definition of the tokenizer, with STRIP as its first step. A normalizer sees what
-    stands between those tokens that are not called normalized, and the space after a mask belongs
-    to the next word. So special tokens are called normalized, unless the other steps would change
-    them, as those of an alphabet do, which have no spaces."""
+    """The definition of the tokenizer, with STRIP as its first step. A normalizer gets each stretch
+    between special tokens by itself, and would strip the space after a mask, which belongs to the
+    next word. If the tokens are called normalized, it gets the whole text. They are called so
+    unless the other steps would change them, as in an alphabet, whose texts have no spaces."""
     definition = json.loads(tokenizer.to_str())
     special_tokens = _special_tokens(definition)
     steps = [step for step in (STRIP, definition["normalizer"]) if step]
