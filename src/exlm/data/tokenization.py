@@ -174,7 +174,7 @@ def _bpe(rows: list[str], size: int) -> "PreTrainedTokenizerFast":
     special: list[Any] = list(ROBERTA.values())[:-1]  # the mask follows the other tokens
     learner.train_from_iterator(iter(rows), size - 1, special_tokens=special, show_progress=False)
     learner._tokenizer.post_processor = processors.RobertaProcessing(
-        sep=(ROBERTA["eos"], 2), cls=(ROBERTA["bos"], 0), add_prefix_space=False
+        (ROBERTA["eos"], 2), (ROBERTA["bos"], 0), add_prefix_space=False
     )
     # As RoBERTa's: the mask stands for a word and the space before it.
     return _fast_tokenizer(learner._tokenizer, ROBERTA, lstrip=True)
