@@ -93,8 +93,8 @@ class BatchPlan:
         return batches
 
     def smallest_batch(self) -> int:
-        """The fewest sequences that a batch can have: those of the smallest group of every stratum
-        that is full, since the groups after these are not in every batch."""
+        """The fewest sequences that a batch can have: the smallest group of every full stratum. A
+        last stratum that is not full gives no group to some batches."""
         sizes = np.diff(self.group_starts, append=len(self.lengths))
         steps = self.steps_per_epoch
         full_strata = sizes[: len(sizes) // steps * steps].reshape(-1, steps)
@@ -160,29 +160,31 @@ class MaskedBatches:
         return result
 
     def _micro_batches(self, groups: list[np.ndarray]) -> list[np.ndarray]:
-        """A batch's groups, each cut into equally many micro-batches: as many as the largest group
-        needs with its padding. Groups that were joined (`without_padding`) may be more than one
-        micro-batch, too, though all their tokens fit: with padding they are counted as a group of
-        `tokens_per_group` where they have more."""
-        lengths = self.plan.lengths
-        whole = np.concatenate(groups)
-        needed = int(lengths[whole].sum()) * self.repeat
-        if self.without_padding and needed <= self.tokens_per_micro_batch:
-            groups = [whole]
-        tokens = max(len(group) * int(lengths[group].max()) for group in groups)
-        # A group may exceed its budget by a few sequences, which are no reason for one more
-        # micro-batch.
-        tokens = min(tokens, self.plan.tokens_per_group)
-        cuts = ceil(tokens * self.repeat / self.tokens_per_micro_batch)
-        # Processes get equally many micro-batches, unless a group has fewer sequences than cuts.
-        while cuts * len(groups) % self.world:
-            cuts += 1
+        """A batch's groups, each cut into `_micro_batches_per_group` micro-batches. If these are
+        fewer than the processes, every sequence is a micro-batch."""
+        all_examples = np.concatenate(groups)
+        token_count = int(self.plan.lengths[all_examples].sum()) * self.repeat
+        if self.without_padding and token_count <= self.tokens_per_micro_batch:
+            groups = [all_examples]
+        per_group = self._micro_batches_per_group(groups)
         micro_batches = []
         for group in groups:
-            micro_batches += [group[cut::cuts] for cut in range(min(cuts, len(group)))]
+            micro_batches += [group[i::per_group] for i in range(min(per_group, len(group)))]
         if len(micro_batches) < self.world:
-            return [np.array([example]) for example in np.concatenate(groups)]
+            return [np.array([example]) for example in all_examples]
         return micro_batches
+
+    def _micro_batches_per_group(self, groups: list[np.ndarray]) -> int:
+        """As many as the largest group needs with its padding, or a few more, so that all processes
+        get equally many. A group may exceed its budget by a few sequences, which are no reason for
+        one more; so joined groups count as one group, too."""
+        lengths = self.plan.lengths
+        largest = max(len(group) * int(lengths[group].max()) for group in groups)
+        tokens = min(largest, self.plan.tokens_per_group) * self.repeat
+        per_group = ceil(tokens / self.tokens_per_micro_batch)
+        while per_group * len(groups) % self.world:
+            per_group += 1
+        return per_group
 
 
 def _groups_per_batch(tokens_per_batch: int, longest: int) -> int:
@@ -199,14 +201,14 @@ def _group_starts(lengths: np.ndarray, tokens_per_group: int) -> np.ndarray:
     order of every epoch is cut at the same places, so the sequences left over at the end are
     short."""
     # Within a step of LENGTH_STEP tokens the order is random, so its greatest length counts.
-    bounds = np.sort(lengths // LENGTH_STEP)[::-1] * LENGTH_STEP + LENGTH_STEP - 1
-    bounds = np.minimum(bounds, lengths.max())
+    longest = np.sort(lengths // LENGTH_STEP)[::-1] * LENGTH_STEP + LENGTH_STEP - 1
+    longest = np.minimum(longest, lengths.max())
     starts = []
     end = 0
-    while end < len(bounds):
+    while end < len(lengths):
         starts.append(end)
-        size = max(1, tokens_per_group // int(bounds[end]))
+        size = max(1, tokens_per_group // int(longest[end]))
         end += size
-        if len(bounds) - end < min(SMALLEST_GROUP, size):
-            end = len(bounds)
+        if len(lengths) - end < min(SMALLEST_GROUP, size):
+            end = len(lengths)
     return np.array(starts)

@@ -34,9 +34,9 @@ _PARSER.parseName = False
 
 
 def molecule_problem(smiles: str) -> str | None:
-    """Why `smiles` is not a molecule, in RDKit's words, or None if it is one. Accepts what
-    `Chem.MolFromSmiles` does, except for spaces, nothing, endless text, and characters other than
-    ASCII, in half the time: without stereochemistry, with all hydrogens."""
+    """Why `smiles` is not a molecule, in RDKit's words, or None if it is one. Texts that pass
+    `_problem_of_text` are accepted if `Chem.MolFromSmiles` accepts them. This takes half its time,
+    because stereochemistry is not found and no hydrogen is removed."""
     if problem := _problem_of_text(smiles):
         return problem
     with rdBase.BlockLogs(), rdBase.CaptureErrorLog() as log:
@@ -85,8 +85,8 @@ def contradiction(smiles: str) -> str:
         molecule: Any = Chem.MolFromSmiles(smiles, _PARSER)
     for bond in molecule.GetBonds() if molecule else []:
         if bond.GetBondType() == Chem.BondType.DOUBLE:
-            marks = [_marks(bond.GetBeginAtom()), _marks(bond.GetEndAtom())]
-            if all(marks) and any(len(set(of_end)) < len(of_end) for of_end in marks):
+            ends = [_marks(bond.GetBeginAtom()), _marks(bond.GetEndAtom())]
+            if all(ends) and any(len(set(marks)) < len(marks) for marks in ends):
                 return "its marks / and \\ contradict each other, so RDKit reads neither E nor Z"
     return ""
 

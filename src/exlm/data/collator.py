@@ -51,15 +51,20 @@ class ExLMDataCollator(TrainerCallback):
                 "a row has no index; add the column and set remove_unused_columns=False "
                 "in the arguments"
             )
-        texts = [self._without_ends(row["input_ids"]) for row in rows]
-        token_counts = np.array([len(text) for text in texts])
+        ids_of_rows = [self._without_ends(row["input_ids"]) for row in rows]
+        token_counts = np.array([len(ids) for ids in ids_of_rows])
         pad = self.tokenizer.pad_token_id
-        token_ids = np.full((len(texts), token_counts.max(initial=0)), pad, dtype=np.int64)
-        for row, text in enumerate(texts):
-            token_ids[row, : len(text)] = text
-        index = np.array([row["index"] for row in rows], dtype=np.int64)
+        token_ids = np.full((len(rows), token_counts.max(initial=0)), pad, dtype=np.int64)
+        for row, ids in enumerate(ids_of_rows):
+            token_ids[row, : len(ids)] = ids
         return mask_tokens(
-            token_ids, token_counts, index, self.tokenizer, self.seed, self.epoch, self.mask_ratio
+            token_ids=token_ids,
+            token_counts=token_counts,
+            example_numbers=np.array([row["index"] for row in rows], dtype=np.int64),
+            tokenizer=self.tokenizer,
+            seed=self.seed,
+            epoch=self.epoch,
+            ratio=self.mask_ratio,
         )
 
     def _without_ends(self, input_ids: Sequence[int]) -> list[int]:
@@ -72,7 +77,7 @@ class ExLMDataCollator(TrainerCallback):
         return ids
 
     def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        """Called by the Trainer, also when it resumes in the middle of an epoch."""
+        """Called by the Trainer, also in the middle of an epoch; then `on_epoch_begin` adds 1."""
         self.epoch = int(state.epoch or 0) - 1
 
     def on_epoch_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:

@@ -13,7 +13,7 @@ from exlm.data.open_files import STANDARD_INPUT, advice_on_name
 from exlm.errors import InputError
 
 # Usual names of columns, as regular expressions for names in lower case without spaces and marks.
-# The first are preferred to the others.
+# Of several in a tuple, the first are preferred.
 BEST_TEXT_NAMES = "smiles|mol|text"
 TEXT_NAMES_BY_RANK = (
     BEST_TEXT_NAMES,
@@ -32,8 +32,8 @@ ALL_TEXT_NAMES = "|".join(
     [*TEXT_NAMES_BY_RANK, *LAST_TEXT_NAMES_BY_RANK, FIRST_TEXT_NAMES, SECOND_TEXT_NAMES]
 )
 LABELS_OF_UNITS = ("labels?", "nertags", "tags", "ner", "tag", "postags")
-# The same for names as they are, of columns that name or number the rows; pandas calls a column
-# without a name "Unnamed: 0"
+# Columns that name or number the rows; these expressions are for whole names, with capitals, spaces
+# and marks. pandas calls a column without a name "Unnamed: 0".
 ROW_NAME = re.compile(r"(.*[ _-])?name", re.IGNORECASE)
 IDENTIFIER = re.compile(r"(.*[ _-])?(?i:id|idx|index|row|cid)|.*[a-z]I[Dd]|Unnamed: \d+(\.1)*")
 
@@ -52,7 +52,7 @@ def choose_column(
         check_columns(columns, where, text_column)
         return text_column
     filled = [name for name in columns if any(map(text_to_read, frame[name]))]
-    candidates = _usual_columns(frame[filled]) or _usual_columns(frame)
+    candidates = _usual_text_columns(frame[filled]) or _usual_text_columns(frame)
     if len(columns) == 1 and not looks_like_data(columns[0]):
         candidates = columns
     if len(candidates) == 1:
@@ -66,39 +66,38 @@ def choose_column(
     )
 
 
-def _usual_columns(frame: pd.DataFrame) -> list[str]:
-    """The columns with the first usual name of texts in the order of ranks; [] if no column has a
-    usual name."""
+def _usual_text_columns(frame: pd.DataFrame) -> list[str]:
+    """The columns with the best usual name of texts that any column has; [] if none has one."""
     columns = list(frame.columns)
     if best := preferred_columns(columns, TEXT_NAMES_BY_RANK):
         return best
     molecules = [
         name
-        for name in text_columns(columns, NAMES_THAT_BEGIN_WITH_SMILES)
+        for name in find_usual_columns(columns, NAMES_THAT_BEGIN_WITH_SMILES)
         if are_molecules(map(text_to_read, frame[name]))
     ]
     return molecules or preferred_columns(columns, LAST_TEXT_NAMES_BY_RANK)
 
 
 def pair_columns(columns: Iterable[str]) -> tuple[str, str] | tuple[None, None]:
-    """The only two columns that have usual names of pairs of texts, if no column has a name of one
-    text."""
-    firsts = text_columns(columns, FIRST_TEXT_NAMES)
-    seconds = text_columns(columns, SECOND_TEXT_NAMES)
-    if len(firsts) == len(seconds) == 1 and not text_columns(columns, BEST_TEXT_NAMES):
+    """The columns of first and second texts, if just one column has a usual name of each and none
+    has one of BEST_TEXT_NAMES; else None for both."""
+    firsts = find_usual_columns(columns, FIRST_TEXT_NAMES)
+    seconds = find_usual_columns(columns, SECOND_TEXT_NAMES)
+    if len(firsts) == len(seconds) == 1 and not find_usual_columns(columns, BEST_TEXT_NAMES):
         return firsts[0], seconds[0]
     return None, None
 
 
 def preferred_columns(columns: Iterable[str], usual_names: Sequence[str]) -> list[str]:
-    """Those columns that have the first of the usual names that any of them has."""
-    matches = (text_columns(columns, names) for names in usual_names)
+    """The columns with the first of these names that any column has; [] if none has one."""
+    matches = (find_usual_columns(columns, names) for names in usual_names)
     return next(filter(None, matches), [])
 
 
-def text_columns(columns: Iterable[str], names: str) -> list[str]:
-    """Those columns that have one of the usual `names`, a regular expression, in any case and with
-    any marks; of `question` and `Question` the one that is spelled as the usual name."""
+def find_usual_columns(columns: Iterable[str], names: str) -> list[str]:
+    """The columns with one of the usual `names`, a regular expression, in any case and with any
+    marks. If there are `question` and `Question`, `question` alone is returned."""
     plain_names = {column: re.sub(r"[\W_]", "", str(column).lower()) for column in columns}
     matches = {column: name for column, name in plain_names.items() if re.fullmatch(names, name)}
     return [column for column, name in matches.items() if name not in matches or column == name]
@@ -170,9 +169,8 @@ def _advice_on_title(columns: Iterable[Any]) -> str:
 
 def match_columns(names: Sequence[str], columns: Iterable[Any]) -> list[Any]:
     """The columns that `names` mean. The command line divides the name of a column at its commas
-    and loses the spaces there; so the most neighbours that are a column together are joined, unless
-    each is a column: `Ki` and `nM` mean `Ki, nM`. Names that mean nothing are returned as they
-    are."""
+    and loses the spaces there: `Ki` and `nM` mean the column `Ki, nM`, unless `Ki` and `nM` are
+    columns. As many neighbours as possible are joined. Names that mean no column stay."""
     columns = list(columns)
     counts = Counter(_without_spaces(str(column)) for column in columns)
     by_name = {str(column): column for column in columns}
@@ -183,16 +181,16 @@ def match_columns(names: Sequence[str], columns: Iterable[Any]) -> list[Any]:
     matches = []
     remaining = list(names)
     while remaining:
-        count = _names_to_join(remaining, by_name)
+        count = _count_names_to_join(remaining, by_name)
         name = _without_spaces(",".join(remaining[:count]))
         matches.append(by_name.get(name, remaining[0]))
         remaining = remaining[count:]
     return matches
 
 
-def _names_to_join(names: Sequence[str], columns: Collection[str]) -> int:
-    """How many of the first names are the name of one column together, the most if several counts
-    fit; 1 if no neighbours are, or if each of them is a column."""
+def _count_names_to_join(names: Sequence[str], columns: Collection[str]) -> int:
+    """The most names at the beginning that are one column together and not a column each; else 1.
+    For example 2 for the names `Ki`, `nM`, `pH` and the column `Ki,nM`."""
     for count in range(len(names), 1, -1):
         are_columns = all(name in columns for name in names[:count])
         if not are_columns and _without_spaces(",".join(names[:count])) in columns:

@@ -32,45 +32,44 @@ def read_conll(file: DataFile) -> Iterator[Record]:
                 f"{file.name}: a sentence has more than {LONGEST_SENTENCE:,} lines; "
                 "put a blank line between sentences"
             )
-        rows = _without_comments(lines)
+        words = _fields_of_words(lines)
         if has_numbers:
-            # The first tag becomes the last field, because it counts; a nested one follows it.
-            rows = [[row[1], *row[3:], *row[2:3]] for row in rows if len(row) > 1]
-        if rows:
-            yield _sentence(rows)
+            # number, word, tag, nested tag: the tag moves to the end, as the last field is read
+            words = [[word[1], *word[3:], *word[2:3]] for word in words if len(word) > 1]
+        if words:
+            yield _sentence(words)
 
 
 def _has_word(line: str) -> bool:
     return bool(line.strip()) and not line.startswith("-DOCSTART-")
 
 
-def _without_comments(lines: list[str]) -> list[list[str]]:
-    """The fields of the lines of a sentence, from the first that is no comment."""
+def _fields_of_words(lines: list[str]) -> list[list[str]]:
+    """[words, fields] of the lines of a sentence, without the comments at its beginning."""
     separator = "\t" if any("\t" in line for line in lines) else None
-    rows = [[field.strip() for field in line.split(separator)] for line in lines]
-    for first, (line, fields) in enumerate(zip(lines, rows, strict=True)):
-        # A word may be #, too; it is labelled as the last word of its sentence is.
-        is_word = not line.startswith("#") or _are_labelled_alike(fields, rows[-1])
+    fields_of_lines = [[field.strip() for field in line.split(separator)] for line in lines]
+    for first, (line, fields) in enumerate(zip(lines, fields_of_lines, strict=True)):
+        # The word # is no comment: it is labelled as the last word of its sentence is.
+        is_word = not line.startswith("#") or _are_labelled_alike(fields, fields_of_lines[-1])
         if is_word and not CONLL_COMMENT.match(line):
-            return rows[first:]
+            return fields_of_lines[first:]
     return []
 
 
 def _are_labelled_alike(fields: list[str], others: list[str]) -> bool:
-    """Whether the fields of two words are as many, and the last is an entity's tag in both or in
-    none."""
+    """Whether two words have as many fields, and an entity's tag at the end of both or of none."""
     is_tag = bool(ENTITY_TAG.fullmatch(fields[-1]))
     return len(fields) == len(others) and is_tag == bool(ENTITY_TAG.fullmatch(others[-1]))
 
 
-def _sentence(rows: list[list[str]]) -> Record:
-    """The record of a sentence, from the fields of its lines; its cells are lists."""
-    width = len(rows[-1])
-    if any(len(fields) != width for fields in rows):
-        return Record({"tokens": [fields[0] for fields in rows]}, "lines of several widths")
-    if width == len(CONLL_U) and all(re.fullmatch(r"\d+([-.]\d+)?", row[0]) for row in rows):
-        # Ranges (1-2, of words that are written as one) and empty nodes (1.1) are left out.
-        words = [row for row in rows if row[0].isdecimal()]
-        return Record({name: [row[i] for row in words] for i, name in enumerate(CONLL_U)})
+def _sentence(words: list[list[str]]) -> Record:
+    """The record of a sentence, from [words, fields]; its cells are lists."""
+    width = len(words[-1])
+    if any(len(word) != width for word in words):
+        return Record({"tokens": [word[0] for word in words]}, "lines of several widths")
     names = ["tokens", *[f"column {i}" for i in range(2, width)], "tags"][:width]
-    return Record({name: [fields[i] for fields in rows] for i, name in enumerate(names)})
+    if width == len(CONLL_U) and all(re.fullmatch(r"\d+([-.]\d+)?", word[0]) for word in words):
+        names = CONLL_U
+        # Ranges (1-2, of words that are written as one) and empty nodes (1.1) are left out.
+        words = [word for word in words if word[0].isdecimal()]
+    return Record({name: [word[i] for word in words] for i, name in enumerate(names)})

@@ -30,14 +30,14 @@ from exlm.upgrades import upgrade_corpus
 FORMAT_VERSION = 1
 # What every manifest has.
 KEYS = {"tokenizer_hash", "corpus_hash", "files", "token_files", "token_dtype", "pad_token_id"}
-TOKEN_DTYPES = ("<u2", "<u4")
+TOKEN_DTYPES = ("<u2", "<u4")  # uint16 and uint32
 INDEX = np.dtype([("offset", "<i8"), ("length", "<u4")])
 SPECIALS = 2  # BOS and EOS, which batches add around every example
 SHARD_TOKENS = 2**28  # about the most tokens in one file
 HASHED_AT_A_TIME = 4096  # sequences
 
-# An example while a corpus grows: also the index of its part, the number of its document, and
-# both halves of its text's hash.
+# An example while its corpus is written: also the index of its part in CORPUS_PARTS, the number of
+# its document, and both halves of its text's hash.
 EXAMPLE = np.dtype(
     [*INDEX.descr, ("part", "u1"), ("document", "<i8"), ("high", "<u8"), ("low", "<u8")]
 )
@@ -200,7 +200,7 @@ def corpus_name(paths: str | Sequence[str | Path]) -> str:
     return " + ".join(path.name for path in _as_paths(paths))
 
 
-def describe(manifest: dict[str, Any], output: str) -> str:
+def describe_corpus(manifest: dict[str, Any], output: str) -> str:
     """What a user must know about the result: what was written, what else was found, and how long
     the sequences are."""
     template = Path(__file__).with_name("describe.txt")
@@ -208,7 +208,7 @@ def describe(manifest: dict[str, Any], output: str) -> str:
 
 
 def count_name(kind: str) -> str:
-    """What messages call a count of the manifest, which counts a text NA as blank, too."""
+    """What messages call a count of the manifest; the count `blank` has the texts NA, too."""
     return "blank or NA" if kind == "blank" else kind
 
 
@@ -219,7 +219,7 @@ class CorpusWriter:
     def __init__(self, folder: Path, vocabulary_size: int) -> None:
         self.folder = folder
         self.vocabulary_size = vocabulary_size
-        self.dtype = np.dtype(TOKEN_DTYPES[vocabulary_size > 65535])
+        self.dtype = np.dtype("<u2" if vocabulary_size <= 65535 else "<u4")
         self.shards = ["tokens-00000.bin"]
         self._examples = [np.empty(0, EXAMPLE)]
         self._tokens = 0

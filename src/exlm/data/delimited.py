@@ -22,9 +22,8 @@ class TableLayout(NamedTuple):
 
     separator: str = ","
     lines_above: int = 0  # lines above the table that are not blank
-    decimal: str = "."  # the mark before the decimals of numbers that are written
-    # what columns are called here that are written without a name
-    without_names: tuple[str, ...] = ()
+    decimal: str = "."  # for writing: the mark before the decimals of numbers
+    without_names: tuple[str, ...] = ()  # for writing: the columns with an empty heading
 
     def headings(self, names: Iterable[Any]) -> list[str]:
         """What is written above the columns of these names."""
@@ -48,9 +47,9 @@ def read_delimited(file: DataFile) -> Iterator[list[str]]:
 
 
 def _quotes_enclose_cells(name: str) -> bool:
-    """Whether quotes enclose cells between tabs, as R, pandas and Excel write them: some cell
-    begins with a quote, and all of these end with one. In other files quotes are part of the text,
-    and also where they would join lines that have as many cells as all others."""
+    """Whether quotes enclose cells between tabs, as R, pandas and Excel write them: a cell begins
+    with a quote, and all such cells end with one. Quotes that would join lines are part of the
+    text if all lines have equally many cells without that."""
 
     def lines() -> Iterator[str]:
         for line in text_lines(name):
@@ -94,9 +93,9 @@ def _unquoted_rows(name: str) -> Iterator[list[str]]:
 
 
 def records_of(rows: Iterator[list[Any]], file: DataFile) -> Iterator[Record]:
-    """Rows of cells as records. Missing cells at the end of a row are "", and the rows that have
-    some are counted in a note; a row with more cells than the first has a problem. A row whose
-    cells are empty or spaces is blank, as spreadsheet programs leave them behind a table."""
+    """Rows of cells as records. Cells that a row lacks at its end are "", and a note counts such
+    rows. A row with more cells than the first has a problem. A row of empty cells is blank:
+    spreadsheet programs leave such rows behind a table."""
     first = first_row(rows)
     if not first:
         return
@@ -177,20 +176,20 @@ def find_layout(file: DataFile) -> TableLayout:
 
 
 def _separator(counts: dict[str, list[int]], file: DataFile) -> str:
-    """The separator that divides the first line of a table, and half of the others or more, into as
-    many cells; of several such the one that divides the most lines, or makes the most cells, as
-    decimal commas make fewer. If there is none, one that divides the header line and most others,
-    or else the usual one of the format."""
+    """The separator of a table, whose lines have these `counts` of cells by each separator. It
+    divides the first line and at least half of the others into equally many cells; of several, the
+    one that divides most lines so, or makes the most cells, because decimal commas make few. Else
+    it divides the header line and most others, or is the usual one of the format."""
     usual = "\t" if file.format == "tsv" else ","
 
     def fit(mark: str) -> tuple[bool, int, int, bool]:
-        header, *rows = counts[mark] or [0]
-        alike = rows.count(header)
-        divided_rows = sum(cells > 1 for cells in rows)
-        fits_half = header > 1 and 2 * alike >= len(rows)
-        fits_header = header > 1 and file.has_names and 2 * divided_rows > len(rows)
+        first_count, *other_counts = counts[mark] or [0]
+        alike = other_counts.count(first_count)
+        divided = sum(count > 1 for count in other_counts)
+        fits_half = first_count > 1 and 2 * alike >= len(other_counts)
+        fits_header = first_count > 1 and file.has_names and 2 * divided > len(other_counts)
         if fits_half or fits_header:
-            return fits_half, alike, header, mark == usual
+            return fits_half, alike, first_count, mark == usual
         return False, 0, 0, mark == usual
 
     return max(SEPARATORS, key=fit)
@@ -205,8 +204,8 @@ def _check_header_line(
             f"{name}: there are spaces between the names in its header line; put commas or tabs "
             'between all cells (in R: sep = "\\t", row.names = FALSE)'
         )
-    names, *cells = counts[separator]
-    if not cells:
+    name_count, *cell_counts = counts[separator]
+    if not cell_counts:
         return
     in_header = [mark for mark in SEPARATORS if counts[mark][0] > 1]
     in_rows = [mark for mark in SEPARATORS if min(counts[mark][1:]) > 1]
@@ -215,9 +214,9 @@ def _check_header_line(
             f"{name}: there are {SEPARATORS[in_header[0]]} in its header line, and "
             f"{SEPARATORS[in_rows[0]]} in all rows; put the same between the cells of all lines"
         )
-    if set(cells) == {names + 1}:
+    if set(cell_counts) == {name_count + 1}:
         raise InputError(
-            f"{name}: every row has one cell more than its header line has names ({names}); "
+            f"{name}: every row has one cell more than its header line has names ({name_count}); "
             "if R wrote it, write it with row.names = FALSE, else name every column, and put cells "
             f"that hold {SEPARATORS[separator]} in quotes"
         )

@@ -22,8 +22,8 @@ from exlm.data.problems import (
     UNREADABLE,
     OnInvalid,
     Problem,
+    describe_unknown_tokens,
     row_problems,
-    unknown_words,
 )
 from exlm.data.spelling import Spelling, as_tokenized
 from exlm.data.tokenization import SMILES_PATTERN
@@ -165,7 +165,9 @@ class RowTokenizer:
                 can_be_kept = problem.name not in (TOO_LONG, UNREADABLE)
                 if self.options.on_invalid != "keep" or not can_be_kept:
                     action = "skipped"
-                invalid.append(InvalidRow(row.file, row.number, row.text, *problem, action))
+                invalid.append(
+                    InvalidRow(row.file, row.number, row.text, problem.name, problem.detail, action)
+                )
             if action == "kept":
                 kept.append(KeptRow(row, text, encoding.ids))
         skipped = len(rows) - len(kept)
@@ -207,7 +209,7 @@ class RowTokenizer:
         if self.unknown_id in token_ids:
             # An encoding of one text knows its words; those of a batch do not, and are faster.
             encoding = tokenizer.encode(text, add_special_tokens=False)
-            unknown = unknown_words(encoding, text, self.unknown_id)
+            unknown = describe_unknown_tokens(encoding, text, self.unknown_id)
         max_length = math.inf if self.options.packed else self.options.max_length
         molecules = bool(self.options.molecules)
         yield from row_problems([text], len(token_ids) + SPECIALS, max_length, molecules, unknown)
@@ -217,8 +219,8 @@ class RowTokenizer:
                 yield Problem(NOT_REVERSIBLE, f"decodes to {decoded}")
 
     def _examples(self, kept: list[KeptRow]) -> np.ndarray:
-        """[kept] EXAMPLE, without offsets. Texts that are equal for the tokenizer are in the same
-        part; for one of small letters, those are equal that differ in capitals."""
+        """[kept] EXAMPLE, without offsets. Texts that the tokenizer reads alike, perhaps without
+        capitals, are in the same part."""
         tokenizer = _load(self.tokenizer_file)
         texts = [as_tokenized(kept_row.text_as_read, tokenizer) for kept_row in kept]
         examples = np.zeros(len(kept), EXAMPLE)
@@ -227,7 +229,7 @@ class RowTokenizer:
         hashes = [hashlib.blake2b(text.encode(), digest_size=16).digest() for text in texts]
         halves = np.frombuffer(b"".join(hashes), "<u8").reshape(-1, 2)
         examples["high"], examples["low"] = halves.T
-        # Without a purpose, because with one the same seed would divide earlier corpora otherwise.
+        # A purpose would change the bits, and so the parts that a seed gave to earlier corpora.
         bits = random_bits(self.options.seed, examples["high"])
         examples["part"] = uniform(bits) < self.options.held_out
         return examples

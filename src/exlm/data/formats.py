@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from exlm.data.columns import ALL_TEXT_NAMES, listed, text_columns
+from exlm.data.columns import ALL_TEXT_NAMES, find_usual_columns, listed
 from exlm.data.open_files import (
     COMPRESSIONS,
     STANDARD_INPUT,
@@ -122,13 +122,13 @@ def _format_to_read(name: str, header: bool) -> str:
             f"{name} has a text in each line, and header is for tables; "
             f"{advice_on_name(name, '.csv')}, or leave header out"
         )
-    check_lines(name)
+    check_no_table(name)
     return "lines"
 
 
-def check_lines(name: str, column: str = "") -> None:
-    """InputError if standard input without an ending has lines that seem to be a table: the first
-    one has, between separators, the usual name of a column of texts, or that of `column`."""
+def check_no_table(name: str, column: str = "") -> None:
+    """InputError if standard input without an ending seems to be a table: its first line has,
+    between separators, the name `column` or the usual name of a column of texts."""
     if name != STANDARD_INPUT:
         return
     with explain_read_errors(name):
@@ -137,9 +137,10 @@ def check_lines(name: str, column: str = "") -> None:
         return
     rows = [row for mark in ",;|" for row in csv.reader([first_line], delimiter=mark)]
     cells = [cell.strip() for row in rows for cell in row]
-    columns = [cell for cell in cells if cell and cell.lower() == column.lower()]
-    if columns := columns or text_columns(cells, ALL_TEXT_NAMES):
+    names = [cell for cell in cells if cell and cell.lower() == column.lower()]
+    names = names or find_usual_columns(cells, ALL_TEXT_NAMES)
+    if names:
         raise InputError(
-            f"{name} begins with {columns[0]!r}, the name of a column, and each line would be a "
+            f"{name} begins with {names[0]!r}, the name of a column, and each line would be a "
             f"text; write {name}.csv in place of {name} for a table, or {name}.txt for texts"
         )

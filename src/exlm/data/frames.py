@@ -26,7 +26,7 @@ class FileRows(NamedTuple):
 
     frame: pd.DataFrame
     problems: Mapping[Any, str] = {}  # why, by the row's entry in the index of the frame
-    # what divides the cells of a text, by the part that a file is, "" for a single file
+    # what divides the cells of CSV and TSV files, by the part of a file ("" for a single file)
     separators: Mapping[str, str] = {}
 
     @property
@@ -45,7 +45,7 @@ def read_file(path: str | Path, header: bool = True, sheet: str | None = None) -
 def read_frames(
     file: DataFile, rows: int | None = None, columns: list[str] | None = None
 ) -> Iterator[FileRows]:
-    """The rows of a file, at most `rows` at a time, in constant memory; or all at once.
+    """The rows of a file: `rows` at a time, in constant memory, or all at once if it is None.
 
     The index counts the rows of the file, from 0. Each frame has the columns that its rows have, or
     these `columns`. Cells of CSV and TSV stay the strings that the file holds ("" where empty), so
@@ -81,7 +81,7 @@ def read_frames(
 
 
 def find_columns(file: DataFile, rows: int) -> list[Any]:
-    """All columns that rows of a file have, which is read to its end, `rows` at a time."""
+    """All columns that rows of a file have. It is read to its end, `rows` at a time."""
     names = chain.from_iterable(rows_of_frame.frame for rows_of_frame in read_frames(file, rows))
     return list(dict.fromkeys(names))
 
@@ -102,10 +102,10 @@ def _parquet_frames(name: str, rows: int | None) -> Iterator[FileRows]:
 
 
 def _note_class_names(schema: pa.Schema, name: str) -> None:
-    """Says of columns of classes that `datasets` wrote that their numbers are read: their names are
-    in the notes of the file alone."""
-    notes = json.loads((schema.metadata or {}).get(b"huggingface", b"{}"))
-    features = notes.get("info", {}).get("features", {})
+    """Tells the user that of columns of classes that `datasets` wrote the numbers are read. The
+    names of these classes are only in the metadata of the file."""
+    metadata = json.loads((schema.metadata or {}).get(b"huggingface", b"{}"))
+    features = metadata.get("info", {}).get("features", {})
     columns = [
         column for column, feature in features.items() if '"ClassLabel"' in json.dumps(feature)
     ]
@@ -138,11 +138,11 @@ def _frames_of_records(
 
 
 def _from_arrow(table: pa.Table | pa.RecordBatch) -> pd.DataFrame:
-    """The rows as a frame whose cells are as those of other formats: lists are no arrays, and no
-    column is one of categories, which would refuse other values, such as an empty text."""
+    """The rows as a frame with cells as other formats have them: lists and not arrays, texts and
+    not categories, which would refuse other values, such as an empty text."""
     table.validate(full=True)  # text that is no UTF-8 would be noticed only later
-    # Without the notes of pandas in the file, its index is a column like any other. Floats would
-    # change the last digits of long whole numbers.
+    # Without the metadata of pandas, its index is a column like any other. Floats would change the
+    # last digits of long whole numbers.
     table = table.replace_schema_metadata(None)
     frame = table.to_pandas(integer_object_nulls=True)
     for field in table.schema:

@@ -8,7 +8,7 @@ import pandas as pd
 
 from exlm.data.cell_texts import clean_text, is_missing, text_to_read
 from exlm.data.columns import choose_column
-from exlm.data.formats import READABLE, DataFile, check_lines, data_files, format_of, is_hub_name
+from exlm.data.formats import READABLE, DataFile, check_no_table, data_files, format_of, is_hub_name
 from exlm.data.frames import read_frames
 from exlm.data.open_files import is_standard_input
 from exlm.errors import InputError
@@ -52,18 +52,19 @@ def find_files(
 
 
 def _files_of(path: Path) -> tuple[list[str], list[str]]:
-    """The files of a directory and its subfolders that can be read, or the one file `path`, and
-    those whose format is not read; InputError if none can be read. What has a name that begins with
-    a dot, and the folders that `exlm` wrote, are no data."""
+    """The files of a directory and its subfolders, or the one file `path`: those that can be read,
+    and those whose format is not read. InputError if none can be read. Hidden files (.name) and
+    the folders that `exlm` wrote are no data."""
     if not path.exists():
         raise InputError(f"the input {path} does not exist; check its path and its name")
-    written = {file.parent for file in path.rglob(MANIFEST) if has_checksums(file.parent)} - {path}
+    ours = {file.parent for file in path.rglob(MANIFEST) if has_checksums(file.parent)} - {path}
     readable: list[str] = []
     left_out: list[str] = []
     for file in [path] if path.is_file() else sorted(path.rglob("*")):
         is_hidden = any(name.startswith(".") for name in file.relative_to(path).parts)
-        if file.is_file() and not is_hidden and written.isdisjoint(file.parents):
-            (readable if format_of(file) else left_out).append(str(file))
+        if file.is_file() and not is_hidden and ours.isdisjoint(file.parents):
+            names = readable if format_of(file) else left_out
+            names.append(str(file))
     if not readable:
         what = "has no" if path.is_dir() else "is no"
         raise InputError(f"the input {path} {what} {READABLE}; rename text to .txt")
@@ -95,11 +96,11 @@ def chunks_of_rows(
 
 
 def texts_and_problems(file: DataFile, text_column: str | None = None) -> Iterator[tuple[str, str]]:
-    """Yields for every row its stripped text, "" where it is missing or must not be used, and why
-    it must not be used. InputError if the file is damaged or has no rows, or if it is unclear which
-    column to read."""
+    """Yields (text, problem) for every row. The text is "" if it is missing or has a problem, which
+    says why it must not be used. InputError if the file is damaged or has no rows, or if it is
+    unclear which column to read."""
     if file.format in ONE_COLUMN_FORMATS:
-        check_lines(file.name, text_column or "")
+        check_no_table(file.name, text_column or "")
         text_column = None
     column = None
     for rows in read_frames(file, ROWS_IN_MEMORY):

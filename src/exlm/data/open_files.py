@@ -75,8 +75,8 @@ def _explain_encoding(error: UnicodeDecodeError, name: str | Path) -> str:
 
 def open_text(name: str | Path, newline: str = "") -> TextIO:
     """A UTF-8 or UTF-16 file, plain or compressed as its name says (COMPRESSIONS). UTF-16 begins
-    with a mark of it, or with two ASCII characters. Damage raises one of READ_ERRORS; InputError
-    for a file that is no text."""
+    with its mark, or with two ASCII characters, of which every other byte is 0. Damage raises one
+    of READ_ERRORS; InputError for a file that is no text."""
     path = str(path_of(name))
     suffix = Path(name).suffix.lower()
     if suffix == ".zst":
@@ -117,8 +117,8 @@ def text_lines(name: str) -> Iterator[str]:
 
 
 def first_lines(name: str) -> list[str]:
-    """Those of the first 20 lines of a file that are not empty, as far as they are whole within
-    64 KiB; the first one may be cut."""
+    """The first 20 lines of a file, without empty ones and without those that do not end within its
+    first 64 KiB; the first line is only cut there."""
     with open_text(name) as file:
         first, *others = re.split(r"\r\n|\r|\n", file.read(2**16))
         if others and file.read(1):

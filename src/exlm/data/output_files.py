@@ -39,8 +39,8 @@ PIECE_ROWS = 10_000  # the most rows of a frame, whose results are a piece
 def output_path(
     model: str, input: str, output: str | None, ending: str, suffixes: tuple[str, ...]
 ) -> Path:
-    """Where to write: `output`, or a name beside the input that also names the model, as each has
-    its own results. Of the input it leaves out `.csv` alone: those of x.csv and x.smi differ."""
+    """Where to write: `output`, or a file beside the input that is named after it and the model,
+    such as `x-MODEL-predictions.csv` for `x.csv` and `x.smi-MODEL-predictions.csv` for `x.smi`."""
     if output:
         target = Path(output)
     elif is_standard_input(input):
@@ -78,11 +78,9 @@ def output_layout(
     label_columns: Sequence[str] = (),
     sheet: str | None = None,
 ) -> TableLayout:
-    """How the table `target` is written that has the rows of the file `input`: columns without a
-    name stay so, and a .csv file is divided by semicolons, if those divide the input, and then has
-    the mark before decimals that its `label_columns` have, or else its other columns. So the
-    program that wrote the input reads both alike. A note says if the mark is a point, because most
-    programs that write semicolons expect commas."""
+    """How the table `target` with the rows of the file `input` is written, so that the program that
+    wrote the input reads both alike: columns without a name stay so. If semicolons divide the
+    input, they divide a .csv file, too, and its numbers have the mark of `_choose_decimal`."""
     input_format = format_of(input)
     if target.suffix not in (".csv", ".tsv", ".xlsx") or input_format not in WITH_HEADINGS:
         return AS_PROGRAMS_WRITE
@@ -91,37 +89,36 @@ def output_layout(
         as_usual = TableLayout(without_names=tuple(columns_without_names(file)))
         if target.suffix != ".csv" or input_format not in ("csv", "tsv"):
             return as_usual
-        layout = find_layout(file)
-    if layout.separator != ";":
+        separator = find_layout(file).separator
+    if separator != ";":
         return as_usual
-    layout = layout._replace(without_names=as_usual.without_names)
-    marks = _marks_by_column(file)
-    of_labels = ChainMap(*(marks.get(name, {}) for name in label_columns))
-    of_table = ChainMap(*marks.values())
-    if set(of_labels or of_table) == {","}:
-        return layout._replace(decimal=",")
-    points = "decimal points in its numbers; choose the point in a program that expects commas"
-    if "," in of_table:
-        points = (
-            "decimal points in its new numbers; other numbers there have decimal commas, such as "
-            f"{of_table[',']!r}"
-        )
-    note(f"{target} has semicolons between its cells, as {input}, and {points}")
-    return layout
+    return as_usual._replace(separator=";", decimal=_choose_decimal(file, target, label_columns))
 
 
-def _marks_by_column(file: DataFile) -> dict[Any, dict[str, str]]:
-    """The `decimal_marks` of every column, read in constant memory."""
-    marks: dict[Any, dict[str, str]] = {}
+def _choose_decimal(file: DataFile, target: Path, label_columns: Sequence[str]) -> str:
+    """The mark before decimals that the `label_columns` of a file have, or else the other columns.
+    A note says if it is a point, because most programs that write semicolons expect commas."""
+    marks: dict[Any, dict[str, str]] = {}  # `decimal_marks` of every column
     for rows in read_frames(file, PIECE_ROWS):
         for name, column in rows.frame.items():
             marks[name] = decimal_marks(column) | marks.get(name, {})
-    return marks
+    marks_of_labels = ChainMap(*(marks.get(name, {}) for name in label_columns))
+    marks_of_table = ChainMap(*marks.values())
+    if set(marks_of_labels or marks_of_table) == {","}:
+        return ","
+    points = "decimal points in its numbers; choose the point in a program that expects commas"
+    if "," in marks_of_table:
+        points = (
+            "decimal points in its new numbers; other numbers there have decimal commas, such as "
+            f"{marks_of_table[',']!r}"
+        )
+    note(f"{target} has semicolons between its cells, as {file.name}, and {points}")
+    return "."
 
 
-def columns_to_write(input: DataFile, target: Path) -> list[Any]:
-    """All columns that rows of a table have, which is read to its end. InputError if the file
-    `target` cannot hold one of their cells, before there is any work for it."""
+def find_writable_columns(input: DataFile, target: Path) -> list[Any]:
+    """All columns that rows of a table have. It is read to its end, and InputError says if the file
+    `target` cannot hold one of its cells, before there is any work for it."""
     columns = dict[Any, None]()
     for rows in read_frames(input, PIECE_ROWS):
         check_cells(rows.frame, target)
@@ -143,7 +140,7 @@ def write_by_frames(
     interrupted command goes on after the pieces that are finished, if input and `settings` are the
     same. Returns the sums of what `write` returns."""
     identity = {**settings, "input": sha256(path_of(input.name)), "rows_of_a_piece": PIECE_ROWS}
-    columns = columns_to_write(input, target)
+    columns = find_writable_columns(input, target)
     unfinished = target.with_name(f".unfinished-{target.name}")
     with resumable_directory(unfinished, to_json_types(identity)) as folder:
         pieces: list[Path] = []

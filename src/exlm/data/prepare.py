@@ -24,7 +24,7 @@ from exlm.data.corpus import (
     SPECIALS,
     CorpusWriter,
     count_name,
-    describe,
+    describe_corpus,
 )
 from exlm.data.examples import (
     InvalidRow,
@@ -100,7 +100,7 @@ def prepare(
     with new_directory(Path(output), overwrite and is_corpus, OVERWRITE_ADVICE) as folder:
         manifest = _write_corpus(folder, prepare_options, sources, ignored_files, workers)
         write_json(folder / MANIFEST, manifest)
-    print(describe(manifest, output))
+    print(describe_corpus(manifest, output))
     return manifest
 
 

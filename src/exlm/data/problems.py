@@ -46,7 +46,7 @@ def row_problems(
 def describe_unknown_words(text: str, tokenizer: PreTrainedTokenizerFast) -> str:
     """Says which words of a text have tokens outside the vocabulary; "" if none has."""
     encoding = tokenizer([text], add_special_tokens=False).encodings[0]
-    return unknown_words(encoding, text, tokenizer.unk_token_id)
+    return describe_unknown_tokens(encoding, text, tokenizer.unk_token_id)
 
 
 def describe_special_tokens(text: str, tokenizer: PreTrainedTokenizerFast) -> str:
@@ -56,8 +56,8 @@ def describe_special_tokens(text: str, tokenizer: PreTrainedTokenizerFast) -> st
     return f"{HAS_SPECIAL_TOKENS}: {' '.join(special_tokens)}" if special_tokens else ""
 
 
-def unknown_words(encoding: Encoding, text: str, unknown_id: int | None) -> str:
-    """What `describe_unknown_words` says. A word is what the tokenizer splits off first."""
+def describe_unknown_tokens(encoding: Encoding, text: str, unknown_id: int | None) -> str:
+    """As `describe_unknown_words`, of an encoded text. The tokenizer splits off words first."""
     pairs = zip(encoding.ids, encoding.word_ids, strict=True)
     numbers = dict.fromkeys(number for token_id, number in pairs if token_id == unknown_id)
     spans = [encoding.word_to_chars(number) for number in numbers if number is not None]

@@ -10,7 +10,7 @@ from typing import Any
 import pandas as pd
 from rdkit import Chem, rdBase
 
-from exlm.data.columns import BEST_TEXT_NAMES, check_different, listed, text_columns
+from exlm.data.columns import BEST_TEXT_NAMES, check_different, find_usual_columns, listed
 from exlm.data.conll import read_conll
 from exlm.data.delimited import first_row, name_columns, read_delimited, records_of
 from exlm.data.formats import HUB_NAME, DataFile, Record
@@ -105,9 +105,9 @@ def _structure(text: str, name: str) -> Record:
         molecule = Chem.MolFromMolBlock(text)
     smiles = "" if molecule is None else Chem.MolToSmiles(molecule)
     columns = ["smiles", "name"]
-    cells = [smiles, text.split("\n", 1)[0].strip()]
+    cells = [smiles, text.partition("\n")[0].strip()]
     for title, value in re.findall(r"^>[^<\n]*<([^>\n]+)>.*\n((?:.+\n?)*)", text, re.MULTILINE):
-        is_taken = title == "name" or text_columns([title], BEST_TEXT_NAMES)
+        is_taken = title == "name" or find_usual_columns([title], BEST_TEXT_NAMES)
         columns.append(f"property {title}" if is_taken else title)
         cells.append(value.strip())
     check_different(columns, name)

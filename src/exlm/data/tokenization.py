@@ -89,9 +89,8 @@ BERT = {"bos": "[CLS]", "pad": "[PAD]", "eos": "[SEP]", "unk": "[UNK]", "mask": 
 # memory.
 MOST_CHARACTERS = 2**26
 SMALLEST_VOCABULARY = 256 + len(ROBERTA)  # the bytes and the special tokens
-LARGEST_ALPHABET = (
-    1000  # most characters of a WordPiece vocabulary, as BERT's; rarer ones become [UNK]
-)
+# Most characters of a WordPiece vocabulary, as BERT's. Rarer ones become [UNK].
+LARGEST_ALPHABET = 1000
 
 
 def smiles_tokenizer(counts: Mapping[str, int]) -> "PreTrainedTokenizerFast":
@@ -126,7 +125,7 @@ def splits_smiles(tokenizer: Tokenizer) -> bool:
 
 def alphabet_name(tokenizer: Tokenizer) -> str | None:
     """The name in ALPHABETS of what this tokenizer reads, or None. It is recognised by its
-    normalizer, which is saved with it, in the file of a model as a part of another."""
+    normalizer, which is saved with it (with a model, inside of another normalizer)."""
     if tokenizer.normalizer is None:
         return None
     saved = tokenizer.normalizer.__getstate__()
@@ -174,8 +173,9 @@ def _bpe(rows: list[str], size: int) -> "PreTrainedTokenizerFast":
     learner._tokenizer.normalizer = normalizers.NFC()  # accents have one encoding
     special: list[Any] = list(ROBERTA.values())[:-1]  # the mask follows the other tokens
     learner.train_from_iterator(iter(rows), size - 1, special_tokens=special, show_progress=False)
-    ends = (ROBERTA["eos"], 2), (ROBERTA["bos"], 0)
-    learner._tokenizer.post_processor = processors.RobertaProcessing(*ends, add_prefix_space=False)
+    learner._tokenizer.post_processor = processors.RobertaProcessing(
+        (ROBERTA["eos"], 2), (ROBERTA["bos"], 0), add_prefix_space=False
+    )
     # As RoBERTa's: the mask stands for a word and the space before it.
     return _fast_tokenizer(learner._tokenizer, ROBERTA, lstrip=True)
 
@@ -216,10 +216,10 @@ def letter_tokenizer(name: str) -> "PreTrainedTokenizerFast":
     return _fast_tokenizer(tokenizer, ROBERTA)
 
 
-def ends_with_marks(text: str, tokenizer: "PreTrainedTokenizerFast") -> np.ndarray:
-    """Where a span of the text ends that the tokenizer ends before each character, or at the end of
-    the text: [characters + 1]. It goes on over letters and marks that no token has, as the accent
-    in `e` + U+0301: the tokenizer joined them to the character before, or took them away."""
+def find_span_ends(text: str, tokenizer: "PreTrainedTokenizerFast") -> np.ndarray:
+    """[characters + 1] where a span ends that the tokenizer ends before a character or at the end
+    of the text. Letters and marks without a token, which the tokenizer joined to the character
+    before or took away, belong to that span: [0, 2, 2] if `e` + U+0301 is one token, 0 to 1."""
     ends = np.arange(len(text) + 1)
     if text.isascii():
         return ends

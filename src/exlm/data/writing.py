@@ -22,7 +22,7 @@ from exlm.storage.files import check_suffix, replacing, sync
 
 LONGEST_CELL = 32767  # characters in a cell of a workbook
 ENDINGS = (".csv", ".tsv", ".jsonl", ".parquet", ".xlsx")  # of tables that are written
-# what writing such cells raises
+# what writing raises if a format cannot hold a cell
 CANNOT_HOLD = (ValueError, TypeError, OverflowError, pa.ArrowException)
 CONTROL = "[\x00-\x08\x0b\x0c\x0e-\x1f]"  # characters that a workbook cannot hold
 
@@ -58,7 +58,8 @@ def _write_or_refuse(
     header: bool = True,
     layout: TableLayout = AS_PROGRAMS_WRITE,
 ) -> None:
-    """Writes the content of the file `path` to `file`. InputError for cells that it cannot hold."""
+    """Writes to `file`, which is named otherwise until it is whole, what `path` shall have, whose
+    ending says the format. InputError for cells that this cannot hold."""
     if path.suffix == ".tsv":
         layout = TableLayout("\t", without_names=layout.without_names)
 
@@ -77,16 +78,16 @@ def _write_or_refuse(
     except CANNOT_HOLD as error:
         way_out = "leave the column out"
         for ending in (".jsonl", ".parquet"):
-            if not _first_refused(frame, partial(write, ending=ending)):
+            if not _name_refused_column(frame, partial(write, ending=ending)):
                 way_out = f"write a {ending} file, or leave the column out"
         raise InputError(
-            f"{path} cannot hold a column of the table{_first_refused(frame, write)}: "
+            f"{path} cannot hold a column of the table{_name_refused_column(frame, write)}: "
             f"{first_line(error)}; {way_out}"
         ) from error
 
 
-def _first_refused(frame: pd.DataFrame, write: Callable[[pd.DataFrame, Path], None]) -> str:
-    """The first column that cannot be written by itself, as `, 'name'`; "" if every column can."""
+def _name_refused_column(frame: pd.DataFrame, write: Callable[[pd.DataFrame, Path], None]) -> str:
+    """The words `, 'name'` for a column that cannot be written by itself; "" if every one can."""
     with TemporaryDirectory() as folder:
         for name in frame:
             try:
@@ -173,8 +174,8 @@ def _without_lists(frame: pd.DataFrame) -> pd.DataFrame:
 
 
 def with_columns(frame: pd.DataFrame, columns: dict[str, Any]) -> pd.DataFrame:
-    """`frame` with more columns. If a name is taken, "exlm " is put before the new one: nothing is
-    overwritten."""
+    """`frame` with more columns. If it has a column `vector`, a new one of this name is called
+    `exlm vector`: nothing is overwritten."""
     new = {}
     for name, values in columns.items():
         while name in frame or name in new:

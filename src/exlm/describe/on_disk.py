@@ -6,7 +6,7 @@ from itertools import takewhile
 from pathlib import Path
 
 from exlm.data.columns import listed
-from exlm.data.corpus import Corpus, describe
+from exlm.data.corpus import Corpus, describe_corpus
 from exlm.describe.card import run_facts
 from exlm.errors import InputError
 from exlm.storage.files import MODEL_CARD, read_or_empty
@@ -29,7 +29,7 @@ def info(path: str) -> str:
         text = (
             f"corpus of {', '.join(sources)}\n"
             f"SHA-256: {manifest['corpus_hash']}\n"
-            f"{describe(manifest, path)}"
+            f"{describe_corpus(manifest, path)}"
         )
     else:
         text = run_facts(Path(path))

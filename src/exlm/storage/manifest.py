@@ -1,6 +1,6 @@
-"""Directories that can be verified: `manifest.json` has the size and SHA-256 of every file, those
-of a model or a corpus in its entry `files`, and what a run wrote beside its model in `run_files`.
-A model is refused if one of the first has changed; `exlm verify` compares all."""
+"""Directories that can be verified: `manifest.json` has the size and SHA-256 of every file. Its
+entry `files` has the files of a model or a corpus, and `run_files` what a run wrote beside a model.
+A model is refused if one of its `files` has changed; `exlm verify` compares all files."""
 
 import json
 from collections.abc import Iterable, Iterator
@@ -55,8 +55,8 @@ def write_manifest(directory: Path, files: list[Path], **facts: Any) -> None:
 
 
 def finish_run(directory: Path, last: str, content: Any) -> None:
-    """Writes the JSON file `last`, which says that a run is finished, and right before it the
-    manifest with an entry of this and every other of the RUN_FILES, beside those of the model."""
+    """Writes the JSON file `last`, which says that a run is finished. The manifest, which already
+    has the model's `files`, gets the RUN_FILES right before that, `last` among them."""
     with replacing(directory / last) as partial:
         write_json(partial, content)
         written = [directory / name for name in RUN_FILES if name != last]
@@ -72,7 +72,7 @@ def forget_removed(directory: Path) -> None:
     for section in manifest.keys() & SECTIONS:
         entries = manifest[section]
         manifest[section] = {name: entries[name] for name in entries if (directory / name).exists()}
-    if manifest:  # none that is damaged
+    if manifest:  # it is empty if it is damaged
         write_json(directory / MANIFEST, manifest)
 
 
@@ -94,8 +94,8 @@ def has_checksums(directory: Path) -> bool:
 
 
 def find_change(file: Path) -> str | None:
-    """What is wrong if a file is not what the manifest beside it says; None if it is, or if it is
-    not recorded."""
+    """What is wrong if a file is not as the manifest beside it says; None if all is right, or if
+    the manifest does not have the file."""
     entry = manifest_entries(file.parent).get(file.name)
     if entry is None or entry == _entry(file):
         return None

@@ -5,7 +5,6 @@ import json
 import shutil
 import tempfile
 from collections.abc import Iterable
-from importlib import resources
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -28,7 +27,7 @@ LONGEST_TEXT = 512  # in tokens, where nothing else is said
 
 # What the library sentence-transformers reads, by file, so that its vectors are those of
 # `ExLMModel.embedding`.
-SENTENCE_TRANSFORMERS = resources.files("exlm.storage") / "sentence_transformers.json"
+SENTENCE_TRANSFORMERS = Path(__file__).with_name("sentence_transformers.json")
 
 
 def save_model(
@@ -75,8 +74,8 @@ def _write_sentence_transformers(directory: Path, width: int, max_length: int) -
 
 
 def weight_files(path: str) -> dict[str, str]:
-    """The SHA-256 of every file of weights in a model directory, by name; {} for a model of a
-    hub."""
+    """The SHA-256 of every file of weights in a model directory, by its name; {} for a model of a
+    hub. Results have it as the entry `weight_files`."""
     directory = Path(model_path(path))
     files = sorted(directory.glob("*.safetensors")) or sorted(directory.glob("*.bin"))
     return {file.name: sha256(file) for file in files}

@@ -10,9 +10,8 @@ def model_path(name: str) -> str:
     """The directory of a model that comes with the package, such as `molecules-5M`, for
     `from_pretrained` and everything else that takes a directory. Any other name, and that of a
     directory here, is returned as it is."""
-    shipped = SHIPPED / name
     is_shipped = name in shipped_models() and not Path(name).exists()
-    return str(shipped) if is_shipped else name
+    return str(SHIPPED / name) if is_shipped else name
 
 
 def shipped_models() -> list[str]:

@@ -47,7 +47,7 @@ def load_fast_tokenizer(name: str) -> PreTrainedTokenizerFast:
     none."""
     name = model_path(name)
     try:
-        check_name(name)
+        check_exists(name)
         from transformers import AutoTokenizer
 
         tokenizer = AutoTokenizer.from_pretrained(name, trust_remote_code=False)
@@ -79,16 +79,16 @@ def save_tokenizer(
     tokenizer.backend_tokenizer.no_padding()
     tokenizer.save_pretrained(directory)
     if not ignores_ends:
-        definition = _with_stripping(tokenizer.backend_tokenizer)
+        definition = _define_with_stripping(tokenizer.backend_tokenizer)
         text = json.dumps(definition, indent=2, ensure_ascii=False)
         write_text(directory / "tokenizer.json", text)
 
 
-def _with_stripping(tokenizer: Tokenizer) -> dict[str, Any]:
-    """The definition of the tokenizer, with STRIP as its first step. A normalizer sees what
-    stands between those tokens that are not called normalized, and the space after a mask belongs
-    to the next word. So special tokens are called normalized, unless the other steps would change
-    them, as those of an alphabet do, which have no spaces."""
+def _define_with_stripping(tokenizer: Tokenizer) -> dict[str, Any]:
+    """The definition of the tokenizer, with STRIP as its first step. A normalizer gets each stretch
+    between special tokens by itself, and would strip the space after a mask, which belongs to the
+    next word. If the tokens are called normalized, it gets the whole text. They are called so
+    unless the other steps would change them, as in an alphabet, whose texts have no spaces."""
     definition = json.loads(tokenizer.to_str())
     special_tokens = _special_tokens(definition)
     steps = [step for step in (STRIP, definition["normalizer"]) if step]
@@ -101,8 +101,8 @@ def _with_stripping(tokenizer: Tokenizer) -> dict[str, Any]:
 
 
 def _without_stripping(tokenizer: Tokenizer) -> Tokenizer:
-    """The tokenizer from which `_with_stripping` made this one; or this one, if it has another
-    origin."""
+    """The tokenizer whose definition got STRIP by `_define_with_stripping`; or this one, if it has
+    another origin."""
     definition = json.loads(tokenizer.to_str())
     first_step, *other_steps = (definition["normalizer"] or {}).get("normalizers") or [None]
     if first_step != STRIP or len(other_steps) > 1:
@@ -124,7 +124,7 @@ def tokenizer_hash(tokenizer: PreTrainedTokenizerFast) -> str:
     return hashlib.sha256(json.dumps(definition, sort_keys=True).encode()).hexdigest()
 
 
-def check_name(name: str) -> None:
+def check_exists(name: str) -> None:
     """OSError unless `name` is a path that exists, or a model that the Hugging Face hub or its
     local cache has. The hub is asked once and for a few seconds. Without a network, transformers
     would try again for half a minute."""

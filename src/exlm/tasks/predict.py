@@ -11,8 +11,8 @@ import pandas as pd
 from exlm.data.delimited import TableLayout
 from exlm.data.frames import FileRows
 from exlm.data.output_files import (
-    columns_to_write,
     describe_counts,
+    find_writable_columns,
     output_layout,
     output_path,
     write_by_frames,
@@ -84,7 +84,7 @@ def predict(
         print(f"{describe_counts(counts)}: {target}")
         return target
     if predictor.label_columns:  # questions may be in a file that is no table
-        columns_to_write(predict_options.file(input), target)  # refuses what cannot be written
+        find_writable_columns(predict_options.file(input), target)  # refuses what cannot be written
     predictions = predictor.predict(False)
     write_frame(predictions.frame, target, layout=layout)
     print(f"{describe_counts(predictions.counts)}: {target}")

@@ -27,7 +27,7 @@ from exlm.data.columns import listed
 from exlm.errors import InputError, first_line, note
 from exlm.storage.models import check_model, check_tokenizer, weight_hash
 from exlm.storage.shipped import model_path
-from exlm.storage.tokenizers import check_name, load_fast_tokenizer, load_tokenizer
+from exlm.storage.tokenizers import check_exists, load_fast_tokenizer, load_tokenizer
 from exlm.tasks.config import FinetuneConfig
 from exlm.tasks.encoders.saved_task import SavedTask, read_saved_task
 from exlm.tasks.results import best_seed_directory
@@ -170,7 +170,7 @@ def load_config(name: str) -> PreTrainedConfig:
     damaged."""
     try:
         directory_or_name = model_path(name)
-        check_name(directory_or_name)
+        check_exists(directory_or_name)
         return AutoConfig.from_pretrained(directory_or_name, trust_remote_code=False)
     except Exception as error:  # no network, no such model, a damaged file
         is_path = name.count("/") > 1 or name.startswith((".", "/", "~"))

@@ -7,8 +7,8 @@ from typing import Any, Self
 from transformers import PreTrainedConfig
 
 from exlm.data.chemistry import Standardize
-from exlm.data.columns import text_columns
-from exlm.data.formats import check_lines, format_of
+from exlm.data.columns import find_usual_columns
+from exlm.data.formats import check_no_table, format_of
 from exlm.storage.models import task_entry
 from exlm.tasks.labels.label_types import LABEL_TYPES, LabelType
 
@@ -41,8 +41,8 @@ class TextSettings:
     def text_column_in(self, columns: Collection[Any], path: str) -> str | None:
         """The column of the file `path` that has the texts: it is called as in the training, in any
         case, or for molecules smiles; in an .sdf file it has the structures. None if there is no
-        such column, InputError if lines seem to be a table (`check_lines`)."""
-        check_lines(path, self.text_column)
+        such column, InputError if lines seem to be a table (`check_no_table`)."""
+        check_no_table(path, self.text_column)
         if format_of(path) == "sdf":
             return SDF_STRUCTURES
         if self.text_column and self.text_column in columns:
@@ -50,7 +50,7 @@ class TextSettings:
         in_any_case = {str(column).lower(): str(column) for column in columns}
         if self.text_column and self.text_column.lower() in in_any_case:
             return in_any_case[self.text_column.lower()]
-        structures = text_columns(columns, "smiles") if self.molecules else []
+        structures = find_usual_columns(columns, "smiles") if self.molecules else []
         return structures[0] if len(structures) == 1 else None
 
 

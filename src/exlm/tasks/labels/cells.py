@@ -68,8 +68,8 @@ def read_numbers(cells: pd.Series) -> pd.Series:
 
 
 def are_numbers_with_some_percent_signs(cells: pd.Series) -> bool:
-    """Whether all cells of a column that are not missing would be numbers, if not some of them
-    alone had a percent sign: these may be shares or percent."""
+    """Whether all cells of a column are numbers or missing, and only some numbers have a percent
+    sign: the others may be shares or percent."""
     texts = cells.dropna().astype(str).str.strip()
     has_sign = texts.str.endswith("%")
     without_signs = texts.str.removesuffix("%").str.strip()
@@ -91,8 +91,8 @@ def is_whole(cells: pd.DataFrame, numbers: pd.DataFrame) -> bool:
 def words_as_numbers(
     cells: pd.DataFrame, numbers: pd.DataFrame, binary_names: Sequence[str] | None
 ) -> pd.DataFrame:
-    """The numbers, but 0 and 1 for the names in NEGATIVE and POSITIVE. If `binary_names` are other
-    names, they alone count.
+    """The numbers, and 0 and 1 for the names in NEGATIVE and POSITIVE. If `binary_names` are other
+    names, they alone are labels, and numbers are none.
 
     | cells of a column        | `binary_names` | labels     |
     | ------------------------ | -------------- | ---------- |
@@ -110,17 +110,16 @@ def words_as_numbers(
 def find_binary_names(
     cells: pd.DataFrame, positive: str | None, path: str | Path
 ) -> list[str] | None:
-    """The names of labels 0 and 1: the two values of all columns, of which `positive` is label 1;
-    InputError if there are other values. Without `positive`, one of NEGATIVE and one of POSITIVE in
-    a single column; None if there are other values."""
+    """The names of labels 0 and 1, as the first cells spell them. With `positive`, the name of 1,
+    every cell must have this or the same other value, else InputError. Without `positive`, a single
+    column must have one of NEGATIVE and one of POSITIVE, else None."""
     if positive is None and len(cells.columns) != 1:
         return None
     values = dict[str, str]()  # as they are spelled first, by their small letters
     for name in cells:
         for value in cells[name].dropna().map(class_name):
             values.setdefault(value.lower(), value)
-    pairs = permutations(values) if len(values) == 2 else ()
-    for zero, one in pairs:
+    for zero, one in permutations(values) if len(values) == 2 else ():
         is_usual = zero in NEGATIVE and one in POSITIVE
         is_wanted = positive is not None and one == positive.lower()
         if is_wanted or (positive is None and is_usual):
@@ -189,11 +188,7 @@ def check_numbers(cells: pd.DataFrame, numbers: pd.DataFrame, path: str | Path) 
 def _unread_number(texts: pd.Series, row: Any) -> str:
     """Why the cell of a row is no number, and the way out; `texts` are all cells of its column."""
     cell = texts[row]
-    texts_of_file = texts
-    if texts.index.nlevels > 1:
-        part, _ = row
-        texts_of_file = texts.loc[part]
-    marks = decimal_marks(texts_of_file)
+    marks = decimal_marks(texts.loc[row[0]] if isinstance(row, tuple) else texts)  # of its file
     if len(marks) == 2:
         return (
             f"{row_name(row)}: {cell!r} stands in a column that has decimal commas, as in "

@@ -1,15 +1,18 @@
 """Entities of texts, as the labels B-PER and I-PER of words mark them, and their scores."""
 
 from collections.abc import Sequence
-from typing import TypeGuard
+from typing import NamedTuple, TypeGuard
 
 import numpy as np
 
 from exlm.data.conll import ENTITY_TAG
 from exlm.tasks.labels.metrics import NAN
 
-# its first unit, counted over all rows, and its kind; how many units it has
-Entity = tuple[tuple[int, str], int]
+
+class Entity(NamedTuple):
+    first_unit: int  # counted over all rows
+    kind: str  # such as PER
+    unit_count: int
 
 
 def has_entities(class_names: Sequence[str] | None) -> TypeGuard[Sequence[str]]:
@@ -36,8 +39,8 @@ def score_entities(
     true, predicted = _true_and_predicted(labels, predictions, class_names)
     scores = {}
     for kind in sorted({name[2:] for name in class_names if name != "O"}):
-        true_of_kind = {entity for entity in true if entity[0][1] == kind}
-        predicted_of_kind = {entity for entity in predicted if entity[0][1] == kind}
+        true_of_kind = {entity for entity in true if entity.kind == kind}
+        predicted_of_kind = {entity for entity in predicted if entity.kind == kind}
         scores[kind] = _scores(true_of_kind, predicted_of_kind)
     return scores
 
@@ -74,4 +77,4 @@ def _entities(rows: np.ndarray, tags: np.ndarray, class_names: Sequence[str]) ->
                 first_unit = unit
             unit_counts[first_unit, kind] = unit - first_unit + 1
         before = (row, prefix, kind)
-    return set(unit_counts.items())
+    return {Entity(first, kind, count) for (first, kind), count in unit_counts.items()}

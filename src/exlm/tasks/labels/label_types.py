@@ -114,7 +114,7 @@ class LabelType(ABC):
 
 
 class Numbers(LabelType):
-    """Numbers, which outputs are in standard deviations of the training labels."""
+    """Numbers. Outputs are numbers in standard deviations of the training labels."""
 
     metrics: ClassVar[dict[str, Metric]] = NUMBER_METRICS
     allowed: ClassVar[str] = "a number"

@@ -14,7 +14,7 @@ from transformers import BatchEncoding, PreTrainedTokenizerFast
 from exlm.data.columns import check_columns
 from exlm.data.frames import read_file
 from exlm.data.open_files import plain_suffix, read_json
-from exlm.data.tokenization import ends_with_marks
+from exlm.data.tokenization import find_span_ends
 from exlm.errors import InputError
 from exlm.tasks.encoders.inference import Tokens, pad
 from exlm.tasks.encoders.saved_task import SavedTask
@@ -197,7 +197,7 @@ def make_windows(
             return_offsets_mapping=True,
         )
         place = context.find(text)
-        ends = place + ends_with_marks(text, tokenizer)
+        ends = place + find_span_ends(text, tokenizer)
         of_question = [
             _window(row, encoding, number, tokenizer, answers, place, ends)
             for number in range(len(encoding["input_ids"]))
@@ -218,7 +218,7 @@ def _window(
     ends: np.ndarray,
 ) -> Window:
     """Window `number` of a question. The encoded text begins at `place` of the context; `ends` has
-    where spans of the text end in the context, accents included (`ends_with_marks`)."""
+    where spans of the text end in the context, accents included (`find_span_ends`)."""
     names = [name for name in ("input_ids", "token_type_ids") if name in encoding]
     example = {name: np.array(encoding[name][number], dtype=np.int32) for name in names}
     # 0 for the question, 1 for the context, NaN for special tokens

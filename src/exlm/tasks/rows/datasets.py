@@ -45,10 +45,10 @@ MOLECULENET = {name: MoleculeSet(**entry) for name, entry in _ENTRIES["moleculen
 GLUE = {name: GlueTask(**entry) for name, entry in _ENTRIES["glue"].items()}
 SQUAD = "squad2"
 SQUAD_SIZES: dict[str, int] = _ENTRIES[SQUAD]
-FILES: dict[str, list[str]] = _ENTRIES["files"]
+FILE_NAMES: dict[str, list[str]] = _ENTRIES["files"]  # possible names, by part
 DECIDED_BY_NAME: list[str] = _ENTRIES["decided_by_name"]
 DEFAULT_HYPER: dict[str, dict[str, Any]] = _ENTRIES["defaults"]
-HUB_NUMBER = r"(-0\d*-of-\d+.*)?"  # the hub has train-00000-of-00001.parquet
+HUB_NUMBER = r"(-0\d*-of-\d+.*)?"  # names of the hub end so: train-00000-of-00001.parquet
 
 
 def glue_name(name: str) -> str | None:
@@ -92,9 +92,9 @@ def size_departures(
 
 
 def file_task(path: str | Path, columns: Iterable[str] | None) -> str:
-    """The task that a file has, in lower case: the MoleculeNet set that it is named after, if its
-    `columns` (None: unknown) have the labels of this, or its own name without endings. A file that
-    only the name has in common with a set keeps its ending, so that they are not mixed up."""
+    """The task that a file has, in lower case: the MoleculeNet set that the file is named after, or
+    else its own name without endings. If its `columns` (None: unknown) lack the labels of that set,
+    the name has its ending: `bace` is the set, and `bace.csv` another table."""
     stem = plain_stem(path).lower()
     without_number = re.sub(HUB_NUMBER + "$", "", stem)
     for name, entry in MOLECULENET.items():

@@ -13,6 +13,12 @@ from exlm.tasks.labels.cells import row_name
 from exlm.tasks.rows.splits import RowSplit, part_of_rows
 from exlm.tasks.rows.table import LabelledTable, TextTable
 
+TREATMENTS: dict[Duplicates, str] = {
+    "keep": "task.duplicates says what to do with them",
+    "mean": "task.duplicates is mean: the first row of each has the mean of their labels",
+    "drop": "task.duplicates is drop: the first row of each is used, or none if labels differ",
+}
+
 
 def find_groups(table: TextTable, spelling: Callable[[str], str]) -> np.ndarray:
     """[rows] the first row with the same text or pair of texts, all written in one `spelling`. A
@@ -22,13 +28,6 @@ def find_groups(table: TextTable, spelling: Callable[[str], str]) -> np.ndarray:
     rows = pd.Series(range(len(texts)))
     first_rows = rows.groupby([texts, seconds], sort=False).transform("min")
     return first_rows.where(texts.ne("") | seconds.ne(""), rows).to_numpy()
-
-
-TREATMENTS: dict[Duplicates, str] = {
-    "keep": "task.duplicates says what to do with them",
-    "mean": "task.duplicates is mean: the first row of each has the mean of their labels",
-    "drop": "task.duplicates is drop: the first row of each is used, or none if labels differ",
-}
 
 
 def describe_duplicates(table: LabelledTable, groups: np.ndarray, duplicates: Duplicates) -> str:
@@ -63,9 +62,10 @@ def resolve_duplicates(
     table: LabelledTable, groups: np.ndarray, duplicates: Duplicates, split: RowSplit | None
 ) -> LabelledTable:
     """The table where, unless `duplicates` is `keep`, only the first row of a group can be used.
-    With `mean` it has the mean of the labels; with `drop` also the labels that only others have, if
-    none differ. Groups end at the parts of a `split` that the user chose: a label of one part must
-    not tell of another. InputError for means of classes."""
+    With `mean` that row has the mean of the group's labels; with `drop` it has all labels of the
+    group, and cannot be used if two of a column differ. A group is divided by the parts of a
+    `split` that the user chose: a label of one part must not tell of another. InputError for means
+    of classes."""
     if duplicates == "keep":
         return table
     if duplicates == "mean" and not table.labels.type.is_number:
@@ -86,7 +86,7 @@ def resolve_duplicates(
         elif _contradict(labels[rows]):
             reason = "rows with the same text or molecule have different labels"
             problems[first] = reason
-        else:
+        else:  # all labels of a column are equal, or missing
             labels[first, has_label] = np.nanmax(labels[rows][:, has_label], 0)
         for row in rows[1:]:
             problems[row] = reason
@@ -94,8 +94,8 @@ def resolve_duplicates(
 
 
 def merged_labels(table: LabelledTable, merged: LabelledTable) -> dict[str, pd.Series]:
-    """Columns for the labels that `resolve_duplicates` changed when it made `merged` of a table, as
-    cells say them. {} for labels of residues or words."""
+    """The label columns that `resolve_duplicates` changed when it made `merged` of a table, with
+    the words of the cells in place of 0 and 1. {} for labels of residues or words."""
     if table.labels.type.of_units:
         return {}
     columns = {}

@@ -116,12 +116,14 @@ def _label_columns(files: dict[str, FileRows], config: TaskConfig, table: TextTa
 
 
 def join_files(files: dict[str, FileRows], config: TaskConfig) -> tuple[FileRows, str, str | None]:
-    """The rows of the only file, or of all files by (part, row), and the names of their columns of
-    texts and of second texts. Each file may call these columns in its own way; here they are called
-    as in train. Columns that a file lacks are filled with ""."""
+    """The rows of the only file, or of all files by (part, row), and their columns of texts and of
+    second texts. Each file may call these columns in its own way; in the result they are called as
+    in train. Columns that a file lacks are filled with ""."""
     text_column, pair_column = _text_columns(files["train"].frame, config, config.dataset)
     if len(files) == 1:
         return files["train"], text_column, pair_column
+    # Without pairs, a file that has the column of train's texts has its texts there, even if empty.
+    text_setting = text_column if pair_column is None else config.text_column
     frames = {}
     problems = dict[tuple[str, int], str]()
     separators = {part: mark for part, file in files.items() for mark in file.separators.values()}
@@ -129,10 +131,8 @@ def join_files(files: dict[str, FileRows], config: TaskConfig) -> tuple[FileRows
         name = _file_name(config, part)
         config_of_file = config
         if config.pair_column is None:
-            # a column that is empty in this file is still the one of the texts, if it is in train
-            known = text_column if pair_column is None else config.text_column
-            known = known if known in file.frame else None
-            config_of_file = replace(config, text_column=known)
+            setting_here = text_setting if text_setting in file.frame else None
+            config_of_file = replace(config, text_column=setting_here)
         text_here, pair_here = _text_columns(file.frame, config_of_file, name)
         if (pair_here is None) != (pair_column is None):
             raise _difference(files, config, part, "in whether a row has two texts")
@@ -147,7 +147,7 @@ def join_files(files: dict[str, FileRows], config: TaskConfig) -> tuple[FileRows
 
 
 def _check_texts(table: TextTable, path: str) -> None:
-    """InputError if most texts are missing in a column that was found by its name, as in one of
+    """InputError if most texts are missing in a column that was found by its name: it may have
     remarks."""
     missing = sum(not text for text in table.texts)
     if missing > len(table.texts) / 2 and len(table.frame.columns) > 2:

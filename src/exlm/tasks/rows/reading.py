@@ -97,10 +97,10 @@ class TableTokens(NamedTuple):
 class TextReader:
     """Turns the texts of tables into tokens for one model.
 
-    Rows that cannot be used: over-long molecules and, unless `on_invalid` is `keep`, what RDKit
-    cannot parse, and what has a letter that is not in the model's alphabet. Warnings: not a
-    molecule, cut text, unknown tokens, special tokens that are written in a text, one empty text of
-    a pair, marks / and \\ that contradict each other."""
+    Rows cannot be used if a molecule is too long or, unless `on_invalid` is `keep`, if RDKit cannot
+    parse it or a letter is not in the model's alphabet. Otherwise these are warnings, as are cut
+    text, unknown tokens, special tokens that are written in a text, one empty text of a pair, and
+    marks / and \\ that contradict each other."""
 
     tokenizer: PreTrainedTokenizerFast
     max_length: int  # the longest text, or pair of texts, in tokens
@@ -180,15 +180,15 @@ class TextReader:
 
 
 def reader_for(
-    first: TextTable,
+    first_rows: TextTable,
     tokenizer: PreTrainedTokenizerFast,
     max_length: int | None,
     text_settings: TextSettings,
     standardize: Standardize | None,
     options: ReadOptions,
 ) -> TextReader:
-    """What reads a table, of which `first` has the first rows, for a model; where `standardize` or
-    `max_length` are None, the model decides. InputError for a `max_length` below 3, and for a
+    """What reads the table with these `first_rows` for a model, which decides where `standardize`
+    or `max_length` is None. InputError for a `max_length` below SHORTEST_LENGTH, and for a
     `standardize` of texts that are no molecules."""
     if max_length is None:
         max_length = longest_text(tokenizer)
@@ -196,7 +196,7 @@ def reader_for(
         raise InputError(
             f"max_length is {max_length}; give at least {SHORTEST_LENGTH}, or leave it out"
         )
-    molecules = decide_molecules(first.texts, options.molecules, text_settings.molecules)
+    molecules = decide_molecules(first_rows.texts, options.molecules, text_settings.molecules)
     form = standardize or (text_settings.standardize if molecules else "none")
     check_form(form, molecules)
     return TextReader(tokenizer, max_length, molecules, form, options.on_invalid)

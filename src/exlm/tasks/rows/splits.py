@@ -28,14 +28,8 @@ COMPUTED = ("scaffold", "random")  # splits that the table decides, and not the 
 FRACTIONS = (0.8, 0.1, 0.1)
 # The scaffold of a larger molecule takes seconds to minutes. MoleculeNet has none.
 MOST_ATOMS = 1000
-OTHER_NAMES = {
-    "training": "train",
-    "val": "valid",
-    "validation": "valid",
-    "dev": "valid",
-    "development": "valid",
-    "testing": "test",
-}
+OTHER_NAMES = {"training": "train", "testing": "test"}
+OTHER_NAMES |= dict.fromkeys(["val", "validation", "dev", "development"], "valid")
 
 RowSplit = dict[str, np.ndarray]  # row numbers by part, from 0
 
@@ -73,13 +67,13 @@ def split_rows(
     a sample of so many rows. InputError if a part is empty."""
     numbers = np.flatnonzero(rows_to_split)
     split = split_by_user(config, table)
-    computed = dict[str, str]()  # how the parts are computed that the user did not choose
+    computed_by = dict[str, str]()  # of every part that the user did not choose, for messages
     has_valid = table.parts is not None and "valid" in table.parts
     if split is not None:
         has_valid = has_valid or len(split["valid"]) > 0
         split = {part: np.intersect1d(rows, numbers) for part, rows in split.items()}
     else:
-        computed = dict.fromkeys(PARTS, f"a {config.split} split of {len(numbers)} rows")
+        computed_by = dict.fromkeys(PARTS, f"a {config.split} split of {len(numbers)} rows")
         if config.split == "scaffold":
             split = scaffold_split(table.texts, numbers, groups)
         else:
@@ -87,9 +81,9 @@ def split_rows(
     split = {part: rows[table.usable[rows]] for part, rows in split.items()}
     if not len(split["valid"]) and not has_valid:
         train = split["train"]
-        computed.setdefault("valid", f"a random split of the {len(train)} usable rows of train")
+        computed_by.setdefault("valid", f"a random split of the {len(train)} usable rows of train")
         split |= random_split(train, (0.9, 0.1), seed=seed, groups=groups)
-    _check_parts(config.dataset, split, computed)
+    _check_parts(config.dataset, split, computed_by)
     train = split["train"]
     if config.train_rows is not None:
         order = np.argsort(random_bits(Purpose.TRAIN_ROWS, seed, train), kind="stable")
@@ -97,14 +91,14 @@ def split_rows(
     return split
 
 
-def _check_parts(dataset: str, split: RowSplit, computed: dict[str, str]) -> None:
-    """InputError if a part has no rows; it says how the part was `computed`, if it was."""
+def _check_parts(dataset: str, split: RowSplit, computed_by: dict[str, str]) -> None:
+    """InputError if a part has no rows; it says what the part was computed by, if it was."""
     for part, rows in split.items():
         if len(rows):
             continue
-        if part in computed:
+        if part in computed_by:
             raise InputError(
-                f"{dataset}: {computed[part]} leaves no usable row for the {part} part; "
+                f"{dataset}: {computed_by[part]} leaves no usable row for the {part} part; "
                 "give more rows, or name files for the parts (task.valid, task.test)"
             )
         raise InputError(
@@ -146,11 +140,11 @@ def scaffold_split(
 
     A set has all rows with the same scaffold. Sets are taken by size, then by smallest row number,
     both descending. With n rows in all, a set goes to train if train then has at most 0.8 n rows;
-    else to valid if train and valid together then have at most 0.9 n rows; else to test. The rows
-    of one of the `groups` are one molecule in several spellings, and have the scaffold of the first
-    of them. InputError if one set has more than 0.8 n rows."""
+    else to valid if train and valid together then have at most 0.9 n rows; else to test. Rows of a
+    group are spellings of one molecule, and have the scaffold of the first of them. InputError if
+    one set has more than 0.8 n rows."""
     numbers = pd.Series(np.asarray(rows, dtype=np.int64))
-    first_rows = numbers.groupby(groups[numbers]).transform("first")
+    first_rows = numbers.groupby(groups[numbers]).transform("first")  # of the group of each row
     scaffolds = first_rows.map({row: _scaffold(smiles[row]) for row in first_rows.unique()})
     sets = sorted(
         numbers.groupby(scaffolds).agg(list), key=lambda rows: (len(rows), rows[0]), reverse=True
@@ -193,30 +187,30 @@ def random_split(
     rows: Sequence[int] | np.ndarray, fractions: Sequence[float], *, seed: int, groups: np.ndarray
 ) -> RowSplit:
     """The rows, shuffled with the seed and cut into train, valid and, if there is a third of the
-    `fractions`, test. Rows of one of the `groups` stay together, so that parts may lack a few."""
+    `fractions`, test. Rows of a group stay together, so that parts may lack a few rows."""
     rows = np.asarray(rows)
     group_of_row = groups[rows]
-    names, sizes = np.unique(group_of_row, return_counts=True)
-    order = np.random.default_rng(seed).permutation(len(names))
+    distinct_groups, sizes = np.unique(group_of_row, return_counts=True)
+    order = np.random.default_rng(seed).permutation(len(distinct_groups))
     ends = np.rint(np.cumsum(fractions)[:-1] * len(rows))
     cuts = np.searchsorted(np.cumsum(sizes[order]), ends, side="right")
-    groups_of_parts = np.split(names[order], cuts)
+    groups_of_parts = np.split(distinct_groups[order], cuts)
     return {
-        part: np.sort(rows[np.isin(group_of_row, names_of_part)])
-        for part, names_of_part in zip(PARTS, groups_of_parts, strict=False)
+        part: np.sort(rows[np.isin(group_of_row, groups_of_part)])
+        for part, groups_of_part in zip(PARTS, groups_of_parts, strict=False)
     }
 
 
 def column_split(frame: pd.DataFrame, column: str, usable: np.ndarray) -> RowSplit:
-    """The rows by what a column says: train, valid, test (if any row does) or one of OTHER_NAMES,
-    nothing for no part; a `fold_split` by the column FOLD if `column` is `FOLD=3`. InputError for
-    any other name in a `usable` row ([rows] bool)."""
+    """The rows by what a column says: a part or one of its OTHER_NAMES; rows without a name are in
+    no part. There is a test part only if a row says so. A `column` such as `FOLD=3` makes a
+    `fold_split` by the column FOLD. InputError for another name in a `usable` row ([rows] bool)."""
     fold_column, _, fold = column.rpartition("=")
     if column not in frame and fold_column:
         check_columns(frame, "the table to split", fold_column)
         return fold_split(frame[fold_column], fold)
     check_columns(frame, "the table to split", column)
-    parts = _names(frame[column]).str.lower().replace(OTHER_NAMES)
+    parts = _read_names(frame[column]).str.lower().replace(OTHER_NAMES)
     unknown = np.flatnonzero(~parts.isin(["", *PARTS]) & usable)
     if len(unknown):
         raise InputError(
@@ -231,7 +225,7 @@ def column_split(frame: pd.DataFrame, column: str, usable: np.ndarray) -> RowSpl
 def fold_split(folds: pd.Series, fold: str) -> RowSplit:
     """The rows of one fold are test, the rows of all other folds train; rows without a fold are in
     no part. InputError if no row has the fold."""
-    names = _names(folds)
+    names = _read_names(folds)
     fold = class_name(fold)
     if not fold or fold not in set(names):
         raise InputError(
@@ -245,8 +239,8 @@ def fold_split(folds: pd.Series, fold: str) -> RowSplit:
     }
 
 
-def _names(cells: pd.Series) -> pd.Series:
-    """What the cells of a split column say, "" where missing."""
+def _read_names(cells: pd.Series) -> pd.Series:
+    """The names of parts or folds in the cells of a column, "" where missing."""
     names = cells.fillna("").map(class_name)
     return names.mask(names.isin(MISSING_TEXTS), "")
 

@@ -36,6 +36,7 @@ class TextTable:
 
     @property
     def usable(self) -> np.ndarray:
+        """Which rows have no problem: [rows] bool."""
         return np.array(self.problems, dtype=object) == ""
 
     @property
@@ -71,14 +72,14 @@ class TextTable:
     def reported_rows(self) -> pd.DataFrame:
         """All rows with a problem or a warning: part ("" where there is one file), row (from 1),
         value, reason, action."""
-        kept = np.where(self.is_cut, "cut", "kept")
+        action_if_usable = np.where(self.is_cut, "cut", "kept")
         rows = pd.DataFrame(
             {
                 "part": "" if self.parts is None else self.parts,
                 "row": self.frame.index.get_level_values(-1) + 1,
                 "value": self.texts,
                 "reason": np.where(self.usable, self.warnings, self.problems),
-                "action": np.where(self.usable, kept, "left out"),
+                "action": np.where(self.usable, action_if_usable, "left out"),
             }
         )
         return rows[rows["reason"] != ""]

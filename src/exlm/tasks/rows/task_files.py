@@ -17,7 +17,7 @@ from exlm.storage.files import sha256
 from exlm.tasks.config import TaskConfig
 from exlm.tasks.rows.datasets import (
     DECIDED_BY_NAME,
-    FILES,
+    FILE_NAMES,
     GLUE,
     HUB_NUMBER,
     MOLECULENET,
@@ -63,7 +63,7 @@ def task_files(config: TaskConfig) -> dict[str, str | Path]:
         return dict(glue_files(config.dataset, config.data_dir))
     if config.dataset == SQUAD:
         folder = data_folder(SQUAD, config.data_dir, "text/squad2")
-        return {part: find_file(folder, FILES[part]) for part in SQUAD_SIZES}
+        return {part: find_file(folder, FILE_NAMES[part]) for part in SQUAD_SIZES}
     files = {"train": config.dataset, "valid": config.valid, "test": config.test}
     return {part: file for part, file in files.items() if file}
 
@@ -125,7 +125,7 @@ def glue_files(name: str, data_dir: str | None = None) -> dict[str, Path]:
             # The mismatched part of MNLI may be absent; `departures` tells that.
             if "mismatched" in parts and not any(folder.glob("*mismatched*")):
                 parts.remove("mismatched")
-            return {part: find_file(folder, FILES[part]) for part in parts}
+            return {part: find_file(folder, FILE_NAMES[part]) for part in parts}
     raise InputError(
         f"no folder {name} in {root.resolve()}; name its parent folder with task.data_dir"
     )

@@ -17,9 +17,10 @@ from exlm.tasks.rows.table import TextTable
 RESIDUE = r"\S"
 PROTEIN_RESIDUE = r"(?!\*\Z)\S"  # all but a `*` at the end, which a tokenizer of proteins cuts
 WORD = r"\S+"
-NUMBER = re.compile(r"(0|[1-9]\d*)(\.\d+)?(e\+?\d+)?", re.IGNORECASE)  # as a program writes it
+# A mask such as 0110 that was stored as a number: 110, or 1.1e+20 if it is long
+STORED_NUMBER = re.compile(r"(0|[1-9]\d*)(\.\d+)?(e\+?\d+)?", re.IGNORECASE)
 NO_LABEL = str(IGNORED)  # in place of the label of a unit that does not count
-NOT_READ = "-?"  # marks for a unit that was cut off; the first that is no class is taken
+NOT_READ = "-?"  # for a unit that was cut off: the first of the characters that is no class
 
 
 def residue_pattern(tokenizer: PreTrainedTokenizerFast | None) -> str:
@@ -48,41 +49,45 @@ def read_unit_labels(
 ) -> tuple[np.ndarray, list[str]]:
     """The class indices of the first `most_units` units [rows, units], NaN where there is no label,
     and [rows] why labels cannot be used, "" if they can."""
-    texts = [split_units(text, unit_pattern) for text in table.texts]
     split = partial(unit_labels, unit_pattern=unit_pattern)
     labels_of_rows = list(map(split, table.frame[label_column].fillna(""), table.texts))
     masks = [["1"] * len(labels) for labels in labels_of_rows]
+    mask_cells: list[Any] = [None] * len(masks)
     if mask_column:
-        masks = list(map(split, table.frame[mask_column].fillna(""), table.texts))
+        mask_cells = list(table.frame[mask_column].fillna(""))
+        masks = list(map(split, mask_cells, table.texts))
     index_of = {name: float(index) for index, name in enumerate(class_names)}
-    longest = max(map(len, texts))
-    indices = np.full((len(texts), min(longest, most_units)), np.nan)
+    unit_counts = [len(split_units(text, unit_pattern)) for text in table.texts]
+    indices = np.full((len(unit_counts), min(max(unit_counts), most_units)), np.nan)
     problems = []
-    for row, (units, labels, mask) in enumerate(zip(texts, labels_of_rows, masks, strict=True)):
-        unknown_labels = set(labels) - {*class_names, NO_LABEL}
-        unknown_marks = set(mask) - {"0", "1"}
-        problem = ""
-        if not len(units) == len(labels) == len(mask):
-            of_mask = f" and a mask of {len(mask)}" if mask_column else ""
-            if len(mask) < len(labels) and _is_number(table.frame[mask_column].iloc[row]):
-                of_mask += ", which was stored as a number, without zeros in front: make it a text"
-            problem = f"{len(units)} residues or words, but {len(labels)} labels{of_mask}"
-        elif "" in labels:
-            problem = f"label {labels.index('') + 1} of {len(labels)} is missing"
-        elif unknown_labels:
-            problem = f"the model has no label {min(unknown_labels)!r}"
-        elif unknown_marks:
-            problem = f"the mask has {min(unknown_marks)!r}, which is neither 0 nor 1"
+    for row, unit_count in enumerate(unit_counts):
+        labels = labels_of_rows[row]
+        mask = masks[row]
+        problem = _find_label_problem(unit_count, labels, class_names, mask, mask_cells[row])
         problems.append(problem)
         if not problem:
-            for number in range(min(len(labels), most_units)):
-                if mask[number] == "1":
-                    indices[row, number] = index_of.get(labels[number], np.nan)
+            for unit, label in enumerate(labels[:most_units]):
+                if mask[unit] == "1":
+                    indices[row, unit] = index_of.get(label, np.nan)
     return indices, problems
 
 
-def _is_number(cell: Any) -> bool:
-    return NUMBER.fullmatch(str(cell)) is not None
+def _find_label_problem(
+    unit_count: int, labels: list[str], class_names: Sequence[str], mask: list[str], mask_cell: Any
+) -> str:
+    """Why labels of a text cannot be used, "" if they can. Without masks, `mask_cell` is None."""
+    if not unit_count == len(labels) == len(mask):
+        of_mask = "" if mask_cell is None else f" and a mask of {len(mask)}"
+        if len(mask) < len(labels) and STORED_NUMBER.fullmatch(str(mask_cell)):
+            of_mask += ", which was stored as a number, without zeros in front: make it a text"
+        return f"{unit_count} residues or words, but {len(labels)} labels{of_mask}"
+    if "" in labels:
+        return f"label {labels.index('') + 1} of {len(labels)} is missing"
+    if unknown_labels := set(labels) - {*class_names, NO_LABEL}:
+        return f"the model has no label {min(unknown_labels)!r}"
+    if unknown_marks := set(mask) - {"0", "1"}:
+        return f"the mask has {min(unknown_marks)!r}, which is neither 0 nor 1"
+    return ""
 
 
 def spell_labels(

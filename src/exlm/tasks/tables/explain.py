@@ -16,7 +16,7 @@ from exlm.data.cell_texts import text_to_write
 from exlm.data.columns import identifier_column
 from exlm.data.drawing import atom_starts, draw
 from exlm.data.spelling import Spelling
-from exlm.data.tokenization import alphabet_name, ends_with_marks
+from exlm.data.tokenization import alphabet_name, find_span_ends
 from exlm.errors import InputError
 from exlm.storage.files import write_text
 from exlm.storage.templates import render
@@ -69,7 +69,7 @@ def _spans(
             word = place if by_token else encoding.word_ids()[place]
             words.setdefault((sequence, word), []).append(place)
     texts = (text, pair or "")
-    ends = [ends_with_marks(a_text, tokenizer) for a_text in texts]
+    ends = [find_span_ends(a_text, tokenizer) for a_text in texts]
     spans = []
     for (sequence, _), places in words.items():
         start, _ = encoding["offset_mapping"][places[0]]
