@@ -218,10 +218,8 @@ class UnitClasses(Classes):
     of_units: ClassVar[bool] = True
 
     def predictions(self, outputs: np.ndarray) -> np.ndarray:
-        is_nothing = np.isneginf(outputs).all(-1)
-        probabilities = softmax(np.where(is_nothing[..., None], 0, outputs), -1)
-        probabilities[is_nothing] = 0
-        return probabilities
+        is_nothing = np.all(np.isneginf(outputs), -1, keepdims=True)
+        return np.where(is_nothing, 0, softmax(np.where(is_nothing, 0, outputs), -1))
 
     def as_rows(self, labels: np.ndarray, predictions: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """A row for each unit that has both: [n, 1] and [n, classes]."""

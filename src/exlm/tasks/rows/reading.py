@@ -141,7 +141,7 @@ class TextReader:
         pairs = pairs and list(map(spelling.as_read, pairs))
         examples = tokenize(texts, self.tokenizer, pairs)
         judgements = map(self._judge_row, texts, pairs or repeat(None), examples)
-        problems, warnings = zip(*judgements, strict=True)
+        problems, warnings = map(list, zip(*judgements, strict=True))
         is_long = np.array([len(example["input_ids"]) > self.max_length for example in examples])
         is_cut = is_long & (not self.molecules)
         if is_cut.any():
