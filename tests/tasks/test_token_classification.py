@@ -380,6 +380,15 @@ def test_settings_that_do_not_fit_are_named(biologist, tmp_path):
             finetune(str(tmp_path / "out"), biologist, task, FAST)
 
 
+@pytest.mark.parametrize("task_type", ["token_classification", "question_answering"])
+def test_what_settings_alone_tell_is_told_before_the_data_are_read(biologist, tmp_path, task_type):
+    task = TaskConfig(str(tmp_path / "absent.csv"), task_type=task_type)
+    with pytest.raises(InputError, match="train.pooling is for classes and numbers"):
+        finetune(str(tmp_path / "out"), biologist, task, FAST, grid={"pooling": ["first", "mean"]})
+    with pytest.raises(InputError, match="the grid has 'rate'"):
+        finetune(str(tmp_path / "out"), biologist, task, FAST, grid={"rate": [1]})
+
+
 def test_a_part_of_a_table_may_have_no_row_that_can_be_used():
     frame = pd.DataFrame({"sequence": ["MKV", "", "AC"]})
     table = replace(make_table(FileRows(frame), "a.csv", "sequence", []), problems=["wrong"] * 3)
@@ -425,6 +434,12 @@ def test_lists_of_words_and_tags(tags, tmp_path):
     assert evaluate(str(out), data, str(tmp_path / "e.json"), resamples=0)["labelled"] == len(LINES)
     with pytest.raises(InputError, match="for numbers and one class a row"):
         predict(str(out), data, str(tmp_path / "p.csv"), interval=0.8)
+    if not isinstance(tags[0], int):
+        numbers = [{**record, "ner_tags": [0] * len(record["tokens"])} for record in records]
+        pd.DataFrame(numbers).to_parquet(tmp_path / "numbers.parquet")
+        message = "training, B-LOC, B-PER, O, in place of the numbers of classes .*int2str"
+        with pytest.raises(InputError, match=message):
+            evaluate(str(out), str(tmp_path / "numbers.parquet"), str(tmp_path / "e.json"))
 
 
 def test_a_row_without_any_word_has_no_label():
