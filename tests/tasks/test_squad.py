@@ -256,6 +256,14 @@ def test_what_is_wrong_with_a_file_is_one_sentence(tmp_path, content, message):
         read_questions(tmp_path / "q.json")
 
 
+def test_a_table_with_other_columns_is_told_how_to_call_them(tmp_path):
+    (tmp_path / "a.csv").write_text("soru,metin,yanit\nWho?,Ada is here,Ada\n")
+    names = "question, context and, where they have answers, answer and answer_start"
+    message = f"no column 'question'; it has: soru, metin, yanit; rename its columns to {names}"
+    with pytest.raises(InputError, match=message):
+        read_questions(tmp_path / "a.csv")
+
+
 def test_damaged_and_missing_files(tmp_path):
     with pytest.raises(InputError, match="no such file"):
         read_questions(tmp_path / "none.json")

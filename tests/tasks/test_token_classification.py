@@ -1,5 +1,6 @@
 """A label for every residue of a protein, or for every word of a text."""
 
+import itertools
 import json
 import random
 from dataclasses import replace
@@ -21,8 +22,10 @@ from exlm.tasks.embed import embed
 from exlm.tasks.encoders.loading import EncoderSource, load_saved_task
 from exlm.tasks.encoders.saved_task import SavedTask
 from exlm.tasks.finetune import finetune
+from exlm.tasks.labels.label_types import LABEL_TYPES
+from exlm.tasks.labels.scores import score_predictions
 from exlm.tasks.predict import evaluate, predict
-from exlm.tasks.rows.reading import TableTokens, first_tokens
+from exlm.tasks.rows.reading import UNREAD, TableTokens, first_tokens
 from exlm.tasks.rows.units import RESIDUE, WORD, read_unit_labels, spell_labels
 from exlm.tasks.tables.network_outputs import run_network
 from exlm.tasks.tables.supervision import read_table_task
@@ -256,6 +259,94 @@ def test_first_tokens_of_units():
     assert found.tolist() == [[1, 2, -1, -1], [1, 2, -1, -1]]  # cut after two residues
 
 
+@pytest.mark.parametrize("as_list", [False, True])
+def test_units_that_share_a_token_have_no_labels_of_their_own(as_list, tmp_path, capsys):
+    """As characters do that bpe joins; with wordpiece, Chinese ones are tokens."""
+    texts = [f"{start}{end}" for end in "cdefghijkl" for start in ("\u6628\u5929", "ab", "ba")]
+    bpe = train_text_tokenizer("bpe", ["\u6628\u5929"] * 9, 300)
+    [starts] = first_tokens(texts[:1], bpe, RESIDUE, max_length=50)
+    assert starts[0] == starts[1]
+    model = save(tmp_path / "bpe", bpe)
+    labels = ["AAA", "ABA", "BAA"] * 10
+    cells = list(map(list, labels)) if as_list else labels
+    frame = pd.DataFrame({"text": texts, "label": cells})
+    data, out = str(tmp_path / "a.jsonl"), tmp_path / "out"
+    frame.to_json(data, orient="records", lines=True)
+    task = TaskConfig(data, task_type="token_classification")
+    finetune(str(out), model, task, FinetuneConfig(epochs=1, precision="fp32"), [0])
+    invalid = pd.read_csv(out / "invalid_rows.csv")
+    assert invalid["row"].tolist() == [*range(1, 31, 3)]
+    reason = "'\u6628', '\u5929' share a token, so they cannot have labels of their own; "
+    assert invalid["reason"].str.startswith(reason).all()
+    found = predicted(str(out), data, str(tmp_path / "p.csv"))
+    assert (found["predicted label"] == "").tolist() == [True, False, False] * 10
+    assert found["problem"][0].startswith(reason)
+    report = evaluate(str(out), data, str(tmp_path / "e.json"), resamples=0)
+    assert report["labelled"] == 20 and report["unusable"] == 10
+    frame[::3].to_json(data, orient="records", lines=True)
+    with pytest.raises(InputError, match="no row can be used, .* share a token, .*wordpiece"):
+        finetune(str(tmp_path / "none"), model, task, FAST, [0])
+    wordpiece = train_text_tokenizer("wordpiece", ["\u6628\u5929"] * 9, 300)
+    assert first_tokens(texts[:1], wordpiece, RESIDUE, max_length=50)[0, :2].tolist() == [1, 2]
+
+
+def test_words_that_the_tokenizer_reads_as_nothing_count_as_wrong(tmp_path, capsys):
+    """They are outside of all entities, so that entities are those of seqeval. What is cut does not
+    count."""
+    nothing = "\u200d"
+    model = save(tmp_path / "model", train_text_tokenizer("wordpiece", LINES, 300))
+    tags = {**dict.fromkeys(NAMES, "B-PER"), nothing: "I-PER"}
+    texts = [f"{line} {nothing}" for line in LINES]
+    labels = [" ".join(tags.get(word, "O") for word in text.split()) for text in texts]
+    data, out = str(tmp_path / "a.csv"), tmp_path / "out"
+    pd.DataFrame({"text": texts, "tags": labels}).to_csv(data, index=False)
+    task = TaskConfig(data, task_type="token_classification", max_length=40)
+    report = finetune(str(out), model, task, replace(FAST, epochs=20), [0])
+    assert 0.5 < report["test"]["accuracy"]["mean"] < 1
+    invalid = pd.read_csv(out / "invalid_rows.csv")
+    assert len(invalid) == len(texts) and (invalid["action"] == "kept").all()
+    place = len(texts[0].split())
+    reason = f"the tokenizer reads as nothing: '\\u200d' (residue or word {place})"
+    assert invalid["reason"][0] == reason
+    found = predicted(str(out), data, str(tmp_path / "p.csv"))["predicted label"].str.split()
+    assert found.str[-1].eq("-").all() and not found.str[:-1].map(lambda row: "-" in row).any()
+    capsys.readouterr()
+    scores = evaluate(str(out), data, str(tmp_path / "e.json"), resamples=0)
+    count = f"{len(texts)} with words or residues that the tokenizer reads as nothing"
+    assert count in capsys.readouterr().out
+    true = list(itertools.chain.from_iterable(label.split() for label in labels))
+    right = np.mean(np.array(true) == np.array([*itertools.chain.from_iterable(found)]))
+    assert scores["metrics"]["seed-0"]["accuracy"]["value"] == right < 1
+    entities = sum(label.count("PER") for label in labels)  # each I-PER is one of its own
+    assert scores["classes"]["PER"]["entities"] == entities
+
+
+def test_what_lies_behind_a_cut_is_not_read_as_nothing():
+    tokenizer = train_text_tokenizer("wordpiece", ["a b c"] * 3, 300)
+    text = "a \u200d b \ufe0f c \u200d"
+    nothing = [1, UNREAD, 2, UNREAD, 3, UNREAD]
+    assert first_tokens([text], tokenizer, WORD, max_length=9)[0].tolist() == nothing
+    assert first_tokens([text], tokenizer, WORD, max_length=4)[0].tolist() == [1, UNREAD, 2, -1]
+    assert first_tokens(["a b c", text], tokenizer, WORD, 9)[0].tolist() == [1, 2, 3, -1, -1, -1]
+
+
+def test_scores_of_a_unit_that_is_read_as_nothing():
+    """It is no class of its own, but wrong, and divides entities."""
+    names = ["B-PER", "I-PER", "O"]
+    labels = np.array([[0.0, 1, 1, 2]])
+    predictions = np.eye(3)[[[0, 1, 1, 2]]]
+    label_type = LABEL_TYPES["token_classification"]
+    logits = np.log(predictions + 1e-9)
+    logits[0, 1] = -np.inf
+    assert np.allclose(label_type.predictions(logits)[0, 1], 0)
+    predictions[0, 1] = 0
+    scores = score_predictions(label_type, labels, predictions, class_names=names)
+    assert scores["accuracy"] == 0.75
+    assert scores["macro_f1"] == pytest.approx((1 + 2 / 3 + 1) / 3)
+    assert scores["entity_f1"] == 0
+    assert label_type.as_rows(labels, logits)[1].shape == (3, 3)
+
+
 def test_finding_first_tokens_leaves_the_tokenizer_as_it_is():
     tokenizer = letter_tokenizer("protein")
     tokenizer.padding_side = "left"
@@ -287,6 +378,15 @@ def test_settings_that_do_not_fit_are_named(biologist, tmp_path):
         with pytest.raises(InputError, match=message):
             task = TaskConfig(data, task_type="token_classification", **change)
             finetune(str(tmp_path / "out"), biologist, task, FAST)
+
+
+@pytest.mark.parametrize("task_type", ["token_classification", "question_answering"])
+def test_what_settings_alone_tell_is_told_before_the_data_are_read(biologist, tmp_path, task_type):
+    task = TaskConfig(str(tmp_path / "absent.csv"), task_type=task_type)
+    with pytest.raises(InputError, match="train.pooling is for classes and numbers"):
+        finetune(str(tmp_path / "out"), biologist, task, FAST, grid={"pooling": ["first", "mean"]})
+    with pytest.raises(InputError, match="the grid has 'rate'"):
+        finetune(str(tmp_path / "out"), biologist, task, FAST, grid={"rate": [1]})
 
 
 def test_a_part_of_a_table_may_have_no_row_that_can_be_used():
@@ -334,6 +434,12 @@ def test_lists_of_words_and_tags(tags, tmp_path):
     assert evaluate(str(out), data, str(tmp_path / "e.json"), resamples=0)["labelled"] == len(LINES)
     with pytest.raises(InputError, match="for numbers and one class a row"):
         predict(str(out), data, str(tmp_path / "p.csv"), interval=0.8)
+    if not isinstance(tags[0], int):
+        numbers = [{**record, "ner_tags": [0] * len(record["tokens"])} for record in records]
+        pd.DataFrame(numbers).to_parquet(tmp_path / "numbers.parquet")
+        message = "training, B-LOC, B-PER, O, in place of the numbers of classes .*int2str"
+        with pytest.raises(InputError, match=message):
+            evaluate(str(out), str(tmp_path / "numbers.parquet"), str(tmp_path / "e.json"))
 
 
 def test_a_row_without_any_word_has_no_label():
@@ -367,7 +473,7 @@ def test_no_array_is_longer_than_what_a_model_reads(biologist, tmp_path):
     encoder_task = read_table_task(EncoderSource(str(biologist)), config)
     labels = encoder_task.task.table.labels.values
     assert labels.shape == encoder_task.tokens.unit_starts.shape == (20, 30)
-    assert spell_labels(np.zeros((1, 2, 2)), ["MKV"], ["C", "H"], RESIDUE) == ["CC-"]
+    assert spell_labels(np.full((1, 2, 2), 0.5), ["MKV"], ["C", "H"], RESIDUE) == ["CC-"]
 
 
 def test_spellings_of_a_protein_are_one_text(biologist, tmp_path):

@@ -144,14 +144,16 @@ def check_different(columns: Sequence[str], where: object) -> None:
         raise InputError(f"{where}: two columns are called {name!r}; rename or remove one")
 
 
-def check_columns(columns: Iterable[Any], where: object, *names: str | None) -> None:
-    """Raises InputError for the first name that is not one of the columns of the table `where`.
-    None is skipped."""
+def check_columns(
+    columns: Iterable[Any], where: object, *names: str | None, way_out: str = ""
+) -> None:
+    """Raises InputError, which may name a way out, for the first name that is not one of the
+    columns of the table `where`. None is skipped."""
     columns = list(columns)
     for name in names:
         if name is not None and name not in columns:
             check_header(columns, where)
-            advice = _advice_on_title(columns)
+            advice = _advice_on_title(columns) or way_out
             if where == STANDARD_INPUT and columns == ["text"]:
                 advice = f"; for a table, {advice_on_name(STANDARD_INPUT, '.csv')}"
             raise InputError(f"{where}: no column {name!r}; it has: {listed(columns)}{advice}")

@@ -68,7 +68,9 @@ def _explain_encoding(error: UnicodeDecodeError, name: str | Path) -> str:
     files = "" if is_standard_input(name) else f" {name} > utf-8-{Path(name).name}"
     return (
         f"it is not UTF-8: it has the byte 0x{byte:02x} after {before!r}; "
-        "save it as UTF-8 (Excel: CSV UTF-8), or convert it, if it is from Windows with "
+        "save it as UTF-8 (Excel: CSV UTF-8), or, with the encoding it was saved in (cp1252 is "
+        "Western European, cp1254 Turkish, cp1256 Arabic, cp874 Thai, gb18030 Chinese; a wrong one "
+        "gives wrong letters and no error), convert it, if it is from Windows with "
         f"iconv -f cp1252 -t utf-8{files}"
     )
 

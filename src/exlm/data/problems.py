@@ -16,6 +16,8 @@ UNPARSABLE = "unparsable"
 UNREADABLE = "unreadable"  # there is no text
 # How the warning of `describe_special_tokens` begins
 HAS_SPECIAL_TOKENS = "it has special tokens of the model"
+# How a warning of residues or words begins that have labels, and no tokens
+HAS_UNREAD_UNITS = "the tokenizer reads as nothing"
 
 OnInvalid = Literal["error", "skip", "keep"]
 

@@ -128,7 +128,8 @@ class FinetuneConfig:
         dropout: dropout of the encoder.
         pooler_dropout: dropout of the classification head.
         pooling: the classification head reads the `first` state (paper), or the `mean` (ExLM and
-            ModernBERT only).
+            ModernBERT only). It is not for labels of residues or words, nor for questions, whose
+            heads read every token.
         layers: the head reads the output of the first `layers` layers (models of this library
             only); all where absent.
         patience: stop after this many epochs without a better valid score; 0 never stops early.

@@ -79,16 +79,16 @@ def finetune(
         "precision": used_precision(devices.device(device), train.precision),
     }
     encoder = EncoderSource(model, from_scratch, device)
+    cells = grid_cells(train, grid or {})
+    for hyper in cells.values():
+        encoder.check_hyper(resolved_task.task_type, hyper)
     encoder_task = find_task_kind(resolved_task.task_type).read_task(encoder, resolved_task)
     molecules = bool(encoder_task.task.config.molecules)
     runs = Grid(
         directory=Path(output),
         task=encoder_task.task,
         train_seed=partial(finetune_seed, encoder_task),
-        hyper_by_cell={
-            name: fill_in(hyper, defaults, molecules)
-            for name, hyper in grid_cells(train, grid or {}).items()
-        },
+        hyper_by_cell={name: fill_in(hyper, defaults, molecules) for name, hyper in cells.items()},
         seeds=DEFAULT_SEEDS if seeds is None else seeds,
         model_identity=model_identity,
         device=devices.device(device).type,

@@ -81,6 +81,10 @@ class EncoderSource:
             return None
         return best_seed_directory(self.name)
 
+    def check_hyper(self, task_type: str | None, hyper: FinetuneConfig) -> None:
+        """InputError for hyper-parameters that the family does not have for such a task."""
+        _family_hyper(load_config(self.name), task_type, hyper)
+
     def load(
         self, saved_task: SavedTask, hyper: FinetuneConfig, head_settings: dict[str, Any]
     ) -> PreTrainedModel:
@@ -221,7 +225,7 @@ def _from_pretrained(
 
 
 def _family_hyper(
-    config: PreTrainedConfig, task_type: str, hyper: FinetuneConfig
+    config: PreTrainedConfig, task_type: str | None, hyper: FinetuneConfig
 ) -> dict[str, Any]:
     """The hyper-parameters that a configuration has, by the names that its family gives them."""
     family = config.model_type

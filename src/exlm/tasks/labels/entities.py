@@ -59,8 +59,12 @@ def _true_and_predicted(
     labels: np.ndarray, predictions: np.ndarray, class_names: Sequence[str]
 ) -> tuple[set[Entity], set[Entity]]:
     rows, columns = np.nonzero(~np.isnan(labels) & ~np.isnan(predictions[..., 0]))
+    probabilities = predictions[rows, columns]
+    # What the tokenizer reads as nothing has no probability over 0, and is outside of all entities.
+    names = [*class_names, "O"]
+    predicted = np.where(probabilities.any(-1), probabilities.argmax(-1), len(class_names))
     true = _entities(rows, labels[rows, columns].astype(int), class_names)
-    return true, _entities(rows, predictions[rows, columns].argmax(-1), class_names)
+    return true, _entities(rows, predicted, names)
 
 
 def _entities(rows: np.ndarray, tags: np.ndarray, class_names: Sequence[str]) -> set[Entity]:

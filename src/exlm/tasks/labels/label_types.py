@@ -29,6 +29,7 @@ from exlm.tasks.labels.cells import is_whole
 from exlm.tasks.labels.metrics import (
     BINARY_METRICS,
     CLASS_METRICS,
+    NO_CLASS,
     NUMBER_METRICS,
     UNIT_METRICS,
     Metric,
@@ -209,16 +210,26 @@ class Classes(LabelType):
 
 class UnitClasses(Classes):
     """One of several classes for every residue or word of a text: labels are [rows, units],
-    predictions [rows, units, classes], NaN where a text has no such unit. `rows/units.py` reads
-    the cells."""
+    predictions [rows, units, classes], NaN where a text has no such unit or was cut. Where the
+    tokenizer reads a unit as nothing, outputs are -inf, and no class has a probability over 0.
+    `rows/units.py` reads the cells."""
 
     metrics: ClassVar[dict[str, Metric]] = UNIT_METRICS
     of_units: ClassVar[bool] = True
 
+    def predictions(self, outputs: np.ndarray) -> np.ndarray:
+        is_nothing = np.all(np.isneginf(outputs), -1, keepdims=True)
+        return np.where(is_nothing, 0, softmax(np.where(is_nothing, 0, outputs), -1))
+
     def as_rows(self, labels: np.ndarray, predictions: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """A row for each unit that has both: [n, 1] and [n, classes]."""
-        both = ~np.isnan(labels) & ~np.isnan(predictions[..., 0])
+        both = ~np.isnan(labels) & np.isfinite(predictions[..., 0])
         return labels[both][:, None], predictions[both]
+
+    def most_probable(self, predictions: np.ndarray) -> np.ndarray:
+        """NO_CLASS, which is always wrong, for what the tokenizer reads as nothing."""
+        probabilities = self.class_probabilities(predictions)
+        return np.where(probabilities.any(-1), probabilities.argmax(-1), NO_CLASS)
 
 
 # by the task type, if it reads labels of tables

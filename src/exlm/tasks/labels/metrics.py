@@ -17,6 +17,7 @@ from sklearn.metrics import (
 
 NAN = float("nan")
 ENTITY_F1 = "entity_f1"  # of whole texts of labelled words (`entities.py`)
+NO_CLASS = -1  # in place of the most probable class of a unit that the tokenizer reads as nothing
 # From the labels y and the predictions p of a label column, [n] each, to their score. Constant
 # labels or predictions leave some metrics undefined, which is NaN.
 MetricFunction = Callable[[np.ndarray, np.ndarray], float]
@@ -62,10 +63,18 @@ BINARY_METRICS = {
     "brier": error(lambda y, p: np.mean((y - p) ** 2)),
     "log_loss": error(lambda y, p: log_loss(y, p.clip(0, 1), labels=[0, 1])),
 }
+
+
+def _macro_f1(y: np.ndarray, p: np.ndarray) -> float:
+    """The mean of the F1 of all classes; NO_CLASS is none."""
+    classes = np.union1d(y, p[p != NO_CLASS])
+    return f1_score(y, p, labels=classes, average="macro", zero_division=0)
+
+
 # y are classes, and p the most probable classes, by their indices
 CLASS_METRICS = {
     "accuracy": up_to_1(lambda y, p: np.mean(y == p)),
-    "macro_f1": up_to_1(lambda y, p: f1_score(y, p, average="macro", zero_division=0)),
+    "macro_f1": up_to_1(_macro_f1),
     "matthews": up_to_1(lambda y, p: matthews_corrcoef(y, p) if np.ptp(y) else NAN),
 }
 UNIT_METRICS = {ENTITY_F1: up_to_1(), **CLASS_METRICS}  # the first, if classes mark entities

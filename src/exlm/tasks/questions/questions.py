@@ -20,6 +20,11 @@ from exlm.tasks.encoders.inference import Tokens, pad
 from exlm.tasks.encoders.saved_task import SavedTask
 from exlm.tasks.encoders.training import ShuffledBatches
 
+# The end of a message about a table of questions with other columns
+RENAME = (
+    "; rename its columns to question, context and, where they have answers, answer and "
+    "answer_start (the first character of the answer in the context, from 0)"
+)
 COLUMNS = ["id", "question", "context", "answers", "remark", "problem"]
 NOT_UNDERSTOOD = "no answers that are understood; write them as in SQuAD 2.0, or in a column answer"
 MIN_STEP = 16  # each window must begin at least this many tokens after the window before
@@ -67,7 +72,7 @@ def _records(path: Path | str) -> list[tuple[dict[Any, Any], str]]:
     """For every question its fields, by SQuAD's names, and the problem of its row, or ""."""
     if plain_suffix(path) != ".json":
         rows = read_file(path)
-        check_columns(rows.frame, path, "question", "context")
+        check_columns(rows.frame, path, "question", "context", way_out=RENAME)
         return list(zip(rows.frame.to_dict("records"), rows.problems_of_rows, strict=True))
     try:
         return [

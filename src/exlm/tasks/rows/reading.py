@@ -11,6 +11,7 @@ from typing import NamedTuple
 import numpy as np
 from transformers import PreTrainedTokenizerFast
 
+from exlm.data.cell_texts import split_units
 from exlm.data.chemistry import (
     SAMPLE_SIZE,
     Standardize,
@@ -19,9 +20,11 @@ from exlm.data.chemistry import (
     molecule_problem,
     standardize,
 )
+from exlm.data.columns import listed
 from exlm.data.formats import DataFile, data_files
 from exlm.data.open_files import note_once
 from exlm.data.problems import (
+    HAS_UNREAD_UNITS,
     TOO_LONG,
     UNKNOWN,
     UNPARSABLE,
@@ -40,6 +43,7 @@ from exlm.tasks.rows.table import Table, TextTable
 from exlm.tasks.rows.texts import first_of_each
 
 SHORTEST_LENGTH = 3  # of texts in tokens: one between two special ones
+UNREAD = -2  # in place of the first token of a unit that the tokenizer reads as nothing
 
 
 @dataclass(frozen=True)
@@ -56,8 +60,9 @@ class ReadOptions:
         sheet: sheet of an .xlsx file; the first where absent.
         on_invalid: rows that cannot be used get a reason in the column `problem` and nothing else
             (`skip`). With `error`, the first of them stops the command, and so does a text that is
-            cut, has tokens that are not known, special tokens such as </s>, or marks / and \\ that
-            contradict each other. With `keep`, molecules that RDKit cannot parse are used too.
+            cut, has tokens that are not known, special tokens such as </s>, marks / and \\ that
+            contradict each other, or labelled words that are read as nothing. With `keep`,
+            molecules that RDKit cannot parse are used too.
         device: auto, cpu, cuda or one of several (cuda:1)."""
 
     text_column: str | None = None
@@ -89,7 +94,7 @@ class TableTokens(NamedTuple):
     """What a model reads of every row of a table."""
 
     examples: list[Tokens]  # [rows]
-    # of labelled residues or words: [rows, units] the first token of each, -1 for none
+    # of labelled residues or words: [rows, units] as `first_tokens` finds them
     unit_starts: np.ndarray | None = None
 
 
@@ -98,9 +103,10 @@ class TextReader:
     """Turns the texts of tables into tokens for one model.
 
     Rows cannot be used if a molecule is too long or, unless `on_invalid` is `keep`, if RDKit cannot
-    parse it or a letter is not in the model's alphabet. Otherwise these are warnings, as are cut
-    text, unknown tokens, special tokens that are written in a text, one empty text of a pair, and
-    marks / and \\ that contradict each other."""
+    parse it or a letter is not in the model's alphabet; and, if units have labels, if two of them
+    share a token. Otherwise these are warnings, as are cut text, unknown tokens, special tokens
+    that are written in a text, one empty text of a pair, marks / and \\ that contradict each other,
+    and units that the tokenizer reads as nothing."""
 
     tokenizer: PreTrainedTokenizerFast
     max_length: int  # the longest text, or pair of texts, in tokens
@@ -135,7 +141,7 @@ class TextReader:
         pairs = pairs and list(map(spelling.as_read, pairs))
         examples = tokenize(texts, self.tokenizer, pairs)
         judgements = map(self._judge_row, texts, pairs or repeat(None), examples)
-        problems, warnings = zip(*judgements, strict=True)
+        problems, warnings = map(list, zip(*judgements, strict=True))
         is_long = np.array([len(example["input_ids"]) > self.max_length for example in examples])
         is_cut = is_long & (not self.molecules)
         if is_cut.any():
@@ -143,6 +149,11 @@ class TextReader:
         unit_starts = None
         if self.unit_pattern:
             unit_starts = first_tokens(texts, self.tokenizer, self.unit_pattern, self.max_length)
+            units = [split_units(text, self.unit_pattern) for text in texts]
+            problems = first_of_each(problems, map(describe_shared_tokens, units, unit_starts))
+            unread = map(describe_unread_units, units, unit_starts)
+            both = zip(warnings, unread, strict=True)
+            warnings = ["; ".join(filter(None, of_row)) for of_row in both]
         checked = replace(
             table,
             problems=first_of_each(table.problems, problems),
@@ -239,8 +250,9 @@ def tokenize(
 def first_tokens(
     texts: list[str], tokenizer: PreTrainedTokenizerFast, unit_pattern: str, max_length: int
 ) -> np.ndarray:
-    """[rows, units] the first token of every unit, counted from the first token of the text, -1
-    where a text has no such unit or was cut; at most `max_length` units."""
+    """[rows, units] the first token of every unit, counted from the first token of the text; UNREAD
+    where the tokenizer reads a unit as nothing, -1 where a text has no such unit or was cut. At
+    most `max_length` units."""
     spans_of_rows = [[match.span() for match in re.finditer(unit_pattern, text)] for text in texts]
     most_units = min(max(map(len, spans_of_rows)), max_length)
     first = np.full((len(texts), most_units), -1)
@@ -248,5 +260,35 @@ def first_tokens(
     for row, spans in enumerate(spans_of_rows):
         for number, (start, end) in enumerate(spans[:most_units]):
             tokens = [encoding.char_to_token(row, place) for place in range(start, end)]
-            first[row, number] = next((token for token in tokens if token is not None), -1)
+            first[row, number] = next((token for token in tokens if token is not None), UNREAD)
+        if encoding.encodings[row].overflowing:
+            first_behind_cut = np.argmax(first[row]) + 1
+            first[row, first_behind_cut:] = -1
     return first
+
+
+def describe_shared_tokens(units: list[str], starts: np.ndarray) -> str:
+    """Says which units of a text share a token, in which their labels cannot be told apart; "" if
+    none do. `starts` [units] are those of `first_tokens`."""
+    units_by_token = dict[int, list[str]]()
+    for unit, start in zip(units, starts.tolist(), strict=False):
+        units_by_token.setdefault(start, []).append(unit)
+    for start, sharing in units_by_token.items():
+        if start >= 0 and len(sharing) > 1:
+            return (
+                f"{listed(map(repr, sharing), 5)} share a token, so they cannot have labels of "
+                "their own; divide texts into words as the tokenizer does (with spaces, or in "
+                "lists), or use a tokenizer that reads single characters, as wordpiece does of "
+                "Chinese"
+            )
+    return ""
+
+
+def describe_unread_units(units: list[str], starts: np.ndarray) -> str:
+    """Says which units of a text the tokenizer reads as nothing; "" if it reads all."""
+    unread = [
+        f"{unit!a} (residue or word {number})"
+        for number, (unit, start) in enumerate(zip(units, starts, strict=False), start=1)
+        if start == UNREAD
+    ]
+    return f"{HAS_UNREAD_UNITS}: {listed(unread, 5)}" if unread else ""

@@ -11,7 +11,7 @@ import pandas as pd
 from exlm.data.chemistry import Standardize, is_reduced_mixture
 from exlm.data.columns import check_columns, choose_column
 from exlm.data.frames import FileRows
-from exlm.data.problems import HAS_SPECIAL_TOKENS, OnInvalid
+from exlm.data.problems import HAS_SPECIAL_TOKENS, HAS_UNREAD_UNITS, OnInvalid
 from exlm.errors import InputError
 from exlm.tasks.labels.column_labels import Labels
 from exlm.tasks.rows.texts import first_of_each, read_texts
@@ -53,13 +53,17 @@ class TextTable:
 
     def counts(self, done: str, standardize: Standardize) -> dict[str, int]:
         """How many rows can be used, for which something is `done`, and how many cannot; how many
-        are cut or have special tokens; and what `reduced_mixtures` counts."""
+        are cut, have special tokens, or units that the tokenizer reads as nothing; and what
+        `reduced_mixtures` counts."""
         usable = int(self.usable.sum())
         counts = {f"rows {done}": usable, UNUSABLE: len(self.problems) - usable}
         if cut := int(self.was_cut.sum()):
             counts["cut to max_length"] = cut
         if special := sum(text.startswith(HAS_SPECIAL_TOKENS) for text in self.warnings):
             counts["with special tokens of the model in their texts"] = special
+        has_unread = np.array([HAS_UNREAD_UNITS in text for text in self.warnings], dtype=bool)
+        if unread := int((has_unread & self.usable).sum()):
+            counts["with words or residues that the tokenizer reads as nothing"] = unread
         return counts | self.reduced_mixtures(standardize)
 
     def reduced_mixtures(self, standardize: Standardize) -> dict[str, int]:

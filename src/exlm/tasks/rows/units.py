@@ -20,7 +20,8 @@ WORD = r"\S+"
 # A mask such as 0110 that was stored as a number: 110, or 1.1e+20 if it is long
 STORED_NUMBER = re.compile(r"(0|[1-9]\d*)(\.\d+)?(e\+?\d+)?", re.IGNORECASE)
 NO_LABEL = str(IGNORED)  # in place of the label of a unit that does not count
-NOT_READ = "-?"  # for a unit that was cut off: the first of the characters that is no class
+# for a unit that was cut off, or has no token: the first of the characters that is no class
+NOT_READ = "-?"
 
 
 def residue_pattern(tokenizer: PreTrainedTokenizerFast | None) -> str:
@@ -94,9 +95,11 @@ def spell_labels(
     predictions: np.ndarray, texts: list[str], class_names: Sequence[str], unit_pattern: str
 ) -> list[str]:
     """The most probable labels of every row as one string, from predictions [rows, units, classes]
-    of the first units; "" for rows without any. Spaces divide labels of several letters."""
-    was_read = ~np.isnan(predictions[..., 0])
-    best = np.nan_to_num(predictions).argmax(-1)
+    of the first units (`UnitClasses`); "" for rows without any. Spaces divide labels of
+    several letters."""
+    probabilities = np.nan_to_num(predictions)
+    was_read = probabilities.any(-1)
+    best = probabilities.argmax(-1)
     not_read = next((mark for mark in NOT_READ if mark not in class_names), "")
     labels = np.where(was_read, np.array(class_names, dtype=object)[best], not_read)
     are_letters = unit_pattern != WORD and all(len(name) == 1 for name in class_names)

@@ -1,5 +1,6 @@
 """How predictions for a table with labels are scored."""
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -18,6 +19,8 @@ from exlm.tasks.labels.scores import score_predictions
 from exlm.tasks.rows.table import TextTable
 from exlm.tasks.rows.units import read_unit_labels
 from exlm.tasks.tables.certainty import calibration_error
+
+NUMBERS = re.compile(r"[\[\]\d,\s-]*")  # whole numbers, also as a list
 
 
 @dataclass(frozen=True)
@@ -151,6 +154,8 @@ def read_true_labels(
         way_out = "name the column that has the labels with label_columns"
         if unknown_labels and saved_task.label_names:
             way_out = f"write labels as those of the training, {listed(saved_task.label_names, 5)}"
+            if _are_numbers_of_classes(table, label_columns, saved_task.label_names):
+                way_out += ", in place of the numbers of classes (dataset.features[NAME].int2str)"
         raise InputError(
             f"no row has a prediction and a label that the model knows in "
             f"{listed(label_columns, 5)}; {way_out}"
@@ -158,6 +163,16 @@ def read_true_labels(
     if missing:
         note(f"{path} has no column {listed(missing)}; the other labels are scored")
     return TrueLabels(labels, unknown_labels)
+
+
+def _are_numbers_of_classes(
+    table: TextTable, label_columns: list[str], label_names: Sequence[str]
+) -> bool:
+    """Whether all labels of the table are whole numbers, or lists of these, and no name is one."""
+    cells = table.frame[[name for name in label_columns if name in table.frame]]
+    texts = cells.astype(str).to_numpy().ravel()
+    is_number = [NUMBERS.fullmatch(text) is not None for text in [*texts, *label_names]]
+    return all(is_number[: len(texts)]) and not any(is_number[len(texts) :])
 
 
 def _read_row_labels(

@@ -14,7 +14,7 @@ from exlm.ops.expansion import IGNORED
 from exlm.tasks.encoders.inference import SCORING, batch_outputs
 from exlm.tasks.encoders.saved_task import SavedTask
 from exlm.tasks.labels.scores import diverged
-from exlm.tasks.rows.reading import TableTokens
+from exlm.tasks.rows.reading import UNREAD, TableTokens
 
 
 def padding_side(tokens: TableTokens) -> str | None:
@@ -57,12 +57,13 @@ def run_network(
 
 
 def _logits_of_units(logits: np.ndarray, unit_starts: np.ndarray) -> np.ndarray:
-    """The logits of units [n, units, outputs], NaN where a row has no such unit, out of the logits
-    of tokens [n, S, outputs]."""
+    """The logits of units [n, units, outputs], out of the logits of tokens [n, S, outputs]: NaN
+    where a row has no such unit, -inf where the tokenizer reads it as nothing."""
     if np.isnan(logits).any():
         raise diverged("the outputs are not numbers")
     unit_logits = np.take_along_axis(logits, unit_starts.clip(0)[..., None], 1)
     unit_logits[unit_starts < 0] = np.nan
+    unit_logits[unit_starts == UNREAD] = -np.inf
     return unit_logits
 
 

@@ -63,6 +63,8 @@ def read_table_task(encoder: EncoderSource, config: TaskConfig) -> "EncoderTable
         unit_pattern=table.labels.unit_pattern,
     )
     checked_table, tokens = reader.read(table)
+    if not checked_table.usable.any():
+        checked_table.check(config.dataset, config.on_invalid)
     task = make_table_task(
         table_config,
         checked_table,
