@@ -195,7 +195,7 @@ def _report(predictions: Predictions, resamples: int, seed: int) -> dict[str, An
     for name, score in evaluation.scorers.items():
         progress = f"intervals of {name}"
         metrics[name] = with_intervals(score, evaluation.rows, resamples, seed, progress)
-        for bound in ("low", "high"):
+        for bound in ("low", "high", "draws"):
             metrics[name].get("calibration_error", {}).pop(bound, None)
     return {
         "labelled": len(evaluation.rows),

@@ -31,11 +31,13 @@ class Metric:
             answers, which is computed elsewhere.
         best: the best score, of which reports show percent; the worst may be below 0, as of
             correlations. None: reports show the score itself.
-        is_error: whether lower scores are better."""
+        is_error: whether lower scores are better.
+        terms: of how many numbers the score of a label column is the mean."""
 
     function: MetricFunction = lambda y, p: NAN
     best: float | None = None
     is_error: bool = False
+    terms: Callable[[np.ndarray, np.ndarray], int] = lambda y, p: 1
 
     @property
     def factor(self) -> float:
@@ -65,7 +67,10 @@ BINARY_METRICS = {
 # y are classes, and p the most probable classes, by their indices
 CLASS_METRICS = {
     "accuracy": up_to_1(lambda y, p: np.mean(y == p)),
-    "macro_f1": up_to_1(lambda y, p: f1_score(y, p, average="macro", zero_division=0)),
+    "macro_f1": up_to_1(
+        lambda y, p: f1_score(y, p, average="macro", zero_division=0),
+        terms=lambda y, p: len(np.union1d(y, p)),
+    ),
     "matthews": up_to_1(lambda y, p: matthews_corrcoef(y, p) if np.ptp(y) else NAN),
 }
 UNIT_METRICS = {ENTITY_F1: up_to_1(), **CLASS_METRICS}  # the first, if classes mark entities
