@@ -12,6 +12,7 @@ from exlm.data.columns import listed
 from exlm.data.decimals import find_possible_thousands
 from exlm.errors import InputError, note
 from exlm.tasks.encoders.saved_task import SavedTask
+from exlm.tasks.labels.cells import check_numbers, read_numbers
 from exlm.tasks.labels.column_labels import label_cells, note_unscored, read_labels
 from exlm.tasks.labels.entities import has_entities, score_entities
 from exlm.tasks.labels.scores import score_predictions
@@ -164,14 +165,18 @@ def _read_row_labels(
     table: TextTable, path: str, label_columns: list[str], saved_task: SavedTask
 ) -> tuple[np.ndarray, int]:
     with_all_labels = table.frame.reindex(columns=label_columns, fill_value="")
-    cells = label_cells(with_all_labels, label_columns, table.problems)
+    cells = label_cells(with_all_labels, label_columns, table.problems, saved_task.class_names)
+    may_be_thousands = find_possible_thousands(cells, table.frame, table.separators)
+    numbers = cells.apply(read_numbers).mask(may_be_thousands)
+    if saved_task.label_type.is_number and numbers.isna().all(axis=None):
+        check_numbers(cells, numbers, path)
     labels = read_labels(
         cells,
         path,
         saved_task.task_type,
         saved_task.label_names,
         skip_unknown=True,
-        may_be_thousands=find_possible_thousands(cells, table.frame, table.separators),
+        may_be_thousands=may_be_thousands,
     )
     return labels.values, labels.unknown_rows
 
