@@ -86,7 +86,10 @@ def predict(
     if predictor.label_columns:  # questions may be in a file that is no table
         columns_to_write(predict_options.file(input), target)  # refuses what cannot be written
     predictions = predictor.predict(False)
-    write_frame(predictions.frame, target, layout=layout)
+    frame = predictions.frame
+    if target.suffix in (".parquet", ".xlsx"):  # whose programs count with numbers, not with texts
+        frame = frame.assign(**predictions.label_numbers)
+    write_frame(frame, target, layout=layout)
     print(f"{describe_counts(predictions.counts)}: {target}")
     if predictions.evaluation:
         report = _report(predictions, resamples=0, seed=0)

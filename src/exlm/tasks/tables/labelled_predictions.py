@@ -181,6 +181,22 @@ def _read_row_labels(
     return labels.values, labels.unknown_rows
 
 
+def read_label_numbers(
+    table: TextTable, label_columns: list[str], saved_task: SavedTask
+) -> dict[str, pd.Series]:
+    """The columns of a regression's labels whose cells are texts and all say numbers, as these;
+    NaN for missing cells."""
+    if not saved_task.label_type.is_number:
+        return {}
+    names = [name for name in label_columns if name in table.frame]
+    cells = label_cells(table.frame, names, [""] * len(table.frame))
+    may_be_thousands = find_possible_thousands(cells, table.frame, table.separators)
+    numbers = cells.apply(read_numbers).mask(may_be_thousands)
+    are_numbers = (cells.isna() | np.isfinite(numbers)).all()
+    are_texts = cells.map(lambda cell: isinstance(cell, str)).any()
+    return {name: numbers[name] for name in names if are_numbers[name] and are_texts[name]}
+
+
 def _read_unit_labels(
     table: TextTable, path: str, label_columns: list[str], saved_task: SavedTask
 ) -> tuple[np.ndarray, int]:
