@@ -216,10 +216,8 @@ def print_report(
             f"in brackets: {BOOTSTRAP_LEVEL:.0%} bootstrap intervals over rows "
             f"({report['resamples']} draws)"
         )
-    for line in _lines_on_unused_draws(report):
-        print(line)
-    has_interval = report["resamples"] > 0
-    for line in _notes_on_few(report["labelled"], positives, "each number", has_interval):
+    remarks = _notes_on_few(report["labelled"], positives, "each number", report["resamples"] > 0)
+    for line in [*_lines_on_unused_draws(report), *remarks]:
         print(line)
     if saved_task.error_scales:
         print(SCALED_ERRORS)
