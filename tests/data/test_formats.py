@@ -941,12 +941,16 @@ def test_cells_of_one_name_in_a_row_of_json_or_a_structure_are_refused(tmp_path)
     """The last of them would be taken without a word."""
     lines = write(tmp_path / "a.jsonl", '{"text": "a", "y": 1}\n{"text": "a", "text": "b"}\n')
     sdf(tmp_path / "whole.sdf")
-    content = (tmp_path / "whole.sdf").read_text().replace("<note>", "<logP>")
-    structures = write(tmp_path / "b.sdf", content)
-    for path, column in ((lines, "text"), (structures, "logP")):
-        with pytest.raises(InputError, match=f"two columns are called '{column}'; rename or remov"):
+    first, rest = (tmp_path / "whole.sdf").read_text().split("$$$$\n", 1)
+    structures = write(tmp_path / "b.sdf", first + "$$$$\n" + rest.replace("<note>", "<logP>"))
+    twice = {
+        lines: "two columns are called 'text'; rename or remove one",
+        structures: r"b.sdf, row 2 \('mol 1'\): two properties are called 'logP'; rename or remov",
+    }
+    for path, message in twice.items():
+        with pytest.raises(InputError, match=message):
             read_frame(path)
-        with pytest.raises(InputError, match=f"two columns are called '{column}'"):
+        with pytest.raises(InputError, match=message):
             rows(path)
 
 

@@ -9,15 +9,18 @@ import numpy as np
 import pandas as pd
 import pytest
 import yaml
+from sklearn.metrics import roc_auc_score
 
 from exlm import InputError
 from exlm.describe.on_disk import info
 from exlm.tasks.baseline import baseline
 from exlm.tasks.config import FinetuneConfig, TaskConfig
+from exlm.tasks.encoders.saved_task import SavedTask
 from exlm.tasks.finetune import finetune
 from exlm.tasks.labels.scores import with_intervals
 from exlm.tasks.predict import evaluate, predict
-from exlm.tasks.printing import USUAL_METRICS
+from exlm.tasks.printing import USUAL_METRICS, print_report
+from exlm.tasks.tables.labelled_predictions import LabelledPredictions
 from exlm.tasks.tables.seed_models import EncoderModel
 from tests.tasks.tiny_models import predicted
 from tests.tasks.tuned_models import COLUMNS, FAST
@@ -279,6 +282,58 @@ def test_intervals_cover_the_mean_as_often_as_they_say():
     assert 0.88 < hits / 200 < 0.99
     none = with_intervals(lambda rows: {"mean": 1.0}, np.arange(3), 0, 0)["mean"]
     assert none["value"] == 1.0 and np.isnan(none["low"])
+
+
+def test_intervals_of_means_use_only_draws_that_have_all_labels_and_classes():
+    generator = np.random.default_rng(0)
+    truth = np.zeros((60, 2))
+    truth[:30, 0] = 1
+    truth[0, 1] = 1  # a label with one positive
+    probabilities = generator.random((60, 2))
+    saved_task = SavedTask(task_type="multilabel", label_columns=["a", "b"])
+    labelled = LabelledPredictions(saved_task, truth, probabilities)
+    scores = with_intervals(labelled.score, np.arange(60), 300)
+    draws = np.random.default_rng(0)
+    by_hand = []
+    for _ in range(300):
+        rows = draws.choice(np.arange(60), 60)
+        if 0 in rows and np.ptp(truth[rows, 0]):
+            areas = [roc_auc_score(truth[rows, n], probabilities[rows, n]) for n in (0, 1)]
+            by_hand.append(np.mean(areas))
+    assert scores["roc_auc"]["draws"] == len(by_hand) < 220
+    assert scores["roc_auc"]["low"] == np.quantile(by_hand, (1 - 0.95) / 2)
+    assert scores["accuracy"]["draws"] == 300  # is defined without positives
+
+
+def test_the_interval_of_macro_f1_is_over_all_classes():
+    truth = np.repeat([0.0, 1.0, 2.0, 3.0], [20, 20, 20, 1])[:, None]
+    predicted_classes = truth[:, 0].astype(int)
+    predicted_classes[-1] = 0  # the only row of the last class, whose F1 is 0
+    saved_task = SavedTask(task_type="multiclass", class_names=list("wxyz"))
+    labelled = LabelledPredictions(saved_task, truth, np.eye(4)[predicted_classes])
+    score = with_intervals(labelled.score, np.arange(61), 200)["macro_f1"]
+    assert score["low"] < score["value"] < score["high"] <= 0.75 and score["draws"] < 150
+
+
+def test_hardly_any_draw_with_all_labels_gives_no_interval_and_says_why(capsys):
+    truth = np.eye(6)  # six labels, each with one positive
+    saved_task = SavedTask(task_type="multilabel", label_columns=list("abcdef"))
+    labelled = LabelledPredictions(saved_task, truth, truth)
+    report = {
+        "labelled": 6,
+        "in_training": 0,
+        "resamples": 200,
+        "metrics": {"seed-0": with_intervals(labelled.score, np.arange(6), 200)},
+        "labels": {},
+        "classes": {},
+        "confusion": {},
+    }
+    score = report["metrics"]["seed-0"]["roc_auc"]
+    assert np.isnan(score["low"]) and np.isnan(score["high"]) and score["draws"] < 20
+    print_report(report, saved_task)
+    out = capsys.readouterr().out
+    why = f"f1, matthews: no interval, as only {score['draws']} of the draws have every label"
+    assert "roc_auc, average_precision, " + why in out
 
 
 def test_words_as_labels_and_labels_of_another_name(molecules, tmp_path, capsys):

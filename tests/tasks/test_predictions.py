@@ -32,7 +32,7 @@ from exlm.tasks.tables.prediction_columns import bound_columns, prediction_colum
 from exlm.tasks.tables.training_texts import TrainingTexts
 from tests.tables import make_table
 from tests.tasks.tiny_models import predicted
-from tests.tasks.tuned_models import FAST, SIZES
+from tests.tasks.tuned_models import COLUMNS, FAST, SIZES
 
 
 def test_the_predicted_class_is_the_most_probable_one(tuned, molecules):
@@ -531,3 +531,22 @@ def test_a_note_tells_of_texts_that_are_all_the_same(tuned, tmp_path, capsys):
     assert "the same text in 'text'" in capsys.readouterr().err
     predict(model, path, text_column="filled")
     assert "the same text" not in capsys.readouterr().err
+
+
+def test_labels_that_are_numbers_are_numbers_in_formats_that_have_them(tuned, molecules, tmp_path):
+    model = str(tuned("regression"))
+    first, second = COLUMNS["regression"]
+    frame = pd.read_csv(molecules / "table.csv")[["smiles", first, second]].astype(str)
+    frame.loc[1, first] = ""
+    frame.loc[2, "smiles"] = "C1"  # without a prediction, and its label stays
+    frame.loc[3, second] = ">10"
+    frame.to_csv(tmp_path / "a.csv", index=False)
+    numbers = pd.to_numeric(frame[first]).to_numpy()
+    for ending, read in (("xlsx", pd.read_excel), ("parquet", pd.read_parquet)):
+        path = predict(model, str(tmp_path / "a.csv"), str(tmp_path / f"p.{ending}"))
+        written = read(path)
+        np.testing.assert_allclose(written[first].to_numpy(float), numbers)
+        assert list(written[second].astype(str)) == list(frame[second])  # nothing is lost
+    path = predict(model, str(tmp_path / "a.csv"), str(tmp_path / "p.csv"))
+    written = pd.read_csv(path, dtype=str, keep_default_na=False)
+    assert list(written[first]) == list(frame[first])

@@ -23,8 +23,9 @@ from exlm.data.tokenization import train_text_tokenizer
 from exlm.data.writing import write_frame
 from exlm.errors import InputError
 from exlm.tasks.config import TaskConfig
+from exlm.tasks.encoders.saved_task import SavedTask
 from exlm.tasks.labels.cells import read_numbers, words_as_numbers
-from exlm.tasks.labels.column_labels import read_labels
+from exlm.tasks.labels.column_labels import label_cells, read_labels
 from exlm.tasks.rows.duplicates import (
     describe_duplicates,
     describe_shared,
@@ -34,7 +35,8 @@ from exlm.tasks.rows.duplicates import (
 from exlm.tasks.rows.labelled_table import read_labelled_table
 from exlm.tasks.rows.splits import split_by_user, split_rows
 from exlm.tasks.rows.summary import describe_table, remarks_on_labels
-from exlm.tasks.rows.table import LabelledTable
+from exlm.tasks.rows.table import LabelledTable, unlabelled_table
+from exlm.tasks.tables.labelled_predictions import read_true_labels
 from tests.conftest import read_frame
 from tests.tables import make_table
 
@@ -1097,3 +1099,96 @@ def test_several_columns_of_yes_and_no_are_labels():
     np.testing.assert_array_equal(table.labels.values, [[1, 0], [0, 0], [np.nan, 1]])
     with pytest.raises(InputError, match="set label_columns, from: x, y, z"):
         make_table(FileRows(frame.assign(z=["red", "blue", "red"])), "t.csv", None, None)
+
+
+def test_among_columns_of_two_words_the_odd_cell_is_named():
+    words = ["Active", "Inactive", "Active", "Inactive"]
+    frame = pd.DataFrame({"text": list("abcd"), "y": words, "z": [*words[:2], "Unclear", None]})
+    with pytest.raises(InputError, match="column 'z', row 3: 'Unclear' is no multilabel label"):
+        make_table(FileRows(frame), "t.csv", None, ["y", "z"])
+    other_words = FileRows(frame.replace({"Active": "toxic", "Inactive": "safe"}))
+    with pytest.raises(InputError, match="but column 'z', row 3 has 'Unclear', and the values"):
+        make_table(other_words, "t.csv", None, ["y", "z"], positive="toxic")
+    frame["z"] = [1.5, 2.5, "Unclear", 3.5]  # mostly numbers
+    frame["y"] = [1.5, 2.5, 0.5, 3.5]
+    with pytest.raises(InputError, match="column 'z', row 3: 'Unclear' is no regression label"):
+        make_table(FileRows(frame), "t.csv", None, ["y", "z"])
+
+
+@pytest.mark.parametrize("missing", ["?", "nd", "NT", "n.t."])
+def test_what_was_not_determined_is_no_class_beside_two_usual_words(missing):
+    cells = ["true", "False", missing, "true"]
+    frame = pd.DataFrame({"text": list("abcd"), "y": cells, "z": cells[::-1]})
+    table = make_table(FileRows(frame), "t.csv", None, ["y"])
+    assert table.labels.task_type == "binary" and table.problems == ["", "", "no label", ""]
+    labels = make_table(FileRows(frame), "t.csv", None, ["y", "z"]).labels
+    assert labels.task_type == "multilabel"
+    np.testing.assert_array_equal(labels.values, [[1, 1], [0, np.nan], [np.nan, 0], [1, 1]])
+    # a model that has it as a class keeps it
+    assert label_cells(frame, ["y"], [""] * 4, ["false", missing, "true"]).notna().all(axis=None)
+
+
+@pytest.mark.parametrize(
+    ("cells", "names", "message"),
+    [
+        ([1] * 9 + [2] * 2, None, "'2' in 2 rows.* model, and '1', which is one.* 0 or 1, and"),
+        ([1, 1, 2, 2], ["FALSE", "TRUE"], "'2' in 2 rows.* in the training, FALSE or TRUE, and"),
+        ([-1, -1, 0, 1], None, "'-1' in 2 rows.* model, and '0', which is one"),
+        (["Toxic", "nontoxic", "nontoxic"], ["safe", "toxic"], "'nontoxic' .* safe or toxic"),
+    ],
+)
+def test_two_classes_that_are_called_otherwise_than_in_the_training_are_refused(
+    cells, names, message
+):
+    frame = pd.DataFrame({"ok": [0, 1] + [None] * (len(cells) - 2), "y": cells})
+    with pytest.raises(InputError, match=f"column 'y' has {message}"):
+        read_labels(frame, "t.csv", "multilabel", names, skip_unknown=True)
+
+
+@pytest.mark.parametrize(
+    "cells",
+    [
+        ["active", "inactive", "inconclusive", "inconclusive"],  # a third word
+        ["active", "active", "active", "actve"],  # a misspelt one
+        [0, 1] * 50 + [11, 11],
+    ],
+)
+def test_what_is_neither_of_two_classes_is_only_no_label(cells, capsys):
+    read_labels(pd.DataFrame({"y": cells}), "t.csv", "binary", None, skip_unknown=True)
+    assert "rows have a label that cannot be scored" in capsys.readouterr().err
+
+
+def test_cells_that_no_training_could_read_are_explained_as_there(tmp_path, capsys):
+    saved_task = SavedTask(task_type="regression", label_columns=["y"])
+    cases = {
+        "2,094": "row 1: '2,094' is more than a number, or can be",
+        "2.094": "row 1: '2.094' can be read in several ways",
+    }
+    for cell, message in cases.items():
+        path = write(tmp_path / "a.csv", f"smiles;y\nCC;{cell}\nCCC;{cell}\n")
+        table = unlabelled_table(read_file(path), str(path), "smiles")
+        with pytest.raises(InputError, match=message):
+            load_table(path, None, ["y"])
+        with pytest.raises(InputError, match=message):
+            read_true_labels(table, str(path), ["y"], saved_task)
+    cells = pd.DataFrame({"y": ["2,5", "3.689", "3.06"]})
+    read_labels(cells, "t.csv", "regression", None, skip_unknown=True)
+    assert "the first row 1: '2,5' stands in a column that has decimal" in capsys.readouterr().err
+
+
+def test_a_column_of_mostly_words_is_to_be_multiclass_first():
+    frame = pd.DataFrame({"text": list("abcde"), "y": ["1A", "1B", "2", "no class", "1A"]})
+    way_out = "'1A' is no .* in 4 rows; set task_type multiclass if these are classes, or correct"
+    with pytest.raises(InputError, match=way_out):
+        make_table(FileRows(frame), "t.csv", None, ["y"])
+
+
+@pytest.mark.parametrize("cells", [(1, 2), (-1, 1)])
+def test_two_whole_numbers_may_be_two_classes(cells):
+    frame = pd.DataFrame({"text": list("abcd"), "y": [*cells, *cells]})
+    [remark] = remarks_on_labels(make_table(FileRows(frame), "t.csv", None, None))
+    assert remark.endswith(
+        f"or --positive {cells[1]} for the scores of two classes, such as ROC-AUC"
+    )
+    table = make_table(FileRows(frame), "t.csv", None, None, positive=str(cells[1]))
+    assert table.labels.values[:, 0].tolist() == [0, 1, 0, 1]

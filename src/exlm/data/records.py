@@ -89,6 +89,7 @@ def _sdf(file: DataFile) -> Iterator[Record]:
     these, or as a usual column of texts, is the column `property NAME`: the structure is the text.
     What RDKit cannot read has a problem."""
     text = ""
+    number = 0
     # The added line ends the last structure.
     for line in chain(text_lines(file.name), ["$$$$"]):
         if line.rstrip() != "$$$$":
@@ -96,11 +97,12 @@ def _sdf(file: DataFile) -> Iterator[Record]:
             check_length(text, file.name, "a structure")
             continue
         if text.strip():
-            yield _structure(text[:-1], file.name)
+            number += 1
+            yield _structure(text[:-1], f"{file.name}, row {number}")
         text = ""
 
 
-def _structure(text: str, name: str) -> Record:
+def _structure(text: str, where: str) -> Record:
     with rdBase.BlockLogs():
         molecule = Chem.MolFromMolBlock(text)
     smiles = "" if molecule is None else Chem.MolToSmiles(molecule)
@@ -110,7 +112,10 @@ def _structure(text: str, name: str) -> Record:
         is_taken = title == "name" or find_usual_columns([title], BEST_TEXT_NAMES)
         columns.append(f"property {title}" if is_taken else title)
         cells.append(value.strip())
-    check_different(columns, name)
+        if columns.count(columns[-1]) > 1:
+            raise InputError(
+                f"{where} ({cells[1]!r}): two properties are called {title!r}; rename or remove one"
+            )
     problem = "RDKit cannot read this structure" if molecule is None else ""
     return Record(dict(zip(columns, cells, strict=True)), problem)
 

@@ -86,7 +86,10 @@ def predict(
     if predictor.label_columns:  # questions may be in a file that is no table
         find_writable_columns(predict_options.file(input), target)  # refuses what cannot be written
     predictions = predictor.predict(False)
-    write_frame(predictions.frame, target, layout=layout)
+    frame = predictions.frame
+    if target.suffix in (".parquet", ".xlsx"):  # whose programs count with numbers, not with texts
+        frame = frame.assign(**predictions.label_numbers)
+    write_frame(frame, target, layout=layout)
     print(f"{describe_counts(predictions.counts)}: {target}")
     if predictions.evaluation:
         report = _report(predictions, resamples=0, seed=0)
@@ -195,7 +198,7 @@ def _report(predictions: Predictions, resamples: int, seed: int) -> dict[str, An
     for name, score in evaluation.scorers.items():
         progress = f"intervals of {name}"
         metrics[name] = with_intervals(score, evaluation.rows, resamples, seed, progress)
-        for bound in ("low", "high"):
+        for bound in ("low", "high", "draws"):
             metrics[name].get("calibration_error", {}).pop(bound, None)
     return {
         "labelled": len(evaluation.rows),

@@ -12,7 +12,7 @@ import pandas as pd
 from exlm.errors import InputError, note
 from exlm.tasks.encoders.saved_task import SavedTask
 from exlm.tasks.labels.metrics import ENTITY_F1, NUMBER_METRICS
-from exlm.tasks.labels.scores import BOOTSTRAP_LEVEL
+from exlm.tasks.labels.scores import BOOTSTRAP_LEVEL, LEAST_USED_SHARE
 from exlm.tasks.results import GridResults, SeedResult, Statistics
 from exlm.tasks.rows.table import first_reported_row
 from exlm.tasks.rows.task_files import data_name
@@ -25,6 +25,7 @@ MOST_CLASSES_SHOWN = 12  # in the table of predicted classes
 # what is usually told beside the metric that chose the epoch, if the task has it
 USUAL_METRICS = ["rmse", "mae", "r2", "spearman", "roc_auc", "average_precision", ENTITY_F1]
 USUAL_METRICS += ["accuracy", "f1", "macro_f1", "matthews", "em"]
+ALL_TERMS = "every label and class that the score needs"
 _ERRORS = " and ".join(name for name, metric in NUMBER_METRICS.items() if metric.is_error)
 SCALED_ERRORS = (
     f"{_ERRORS} are means over the labels, "
@@ -120,6 +121,11 @@ def _counts_in_words(counts: Statistics) -> str:
 
 
 def _interval_in_words(interval: Statistics) -> str:
+    if np.isnan(interval["low"]["median"]):
+        return (
+            f"; no 95% interval over rows: only {interval['resamples']['min']:.0f} draws of them "
+            f"have {ALL_TERMS}"
+        )
     low = in_digits(interval["low"]["median"])
     high = in_digits(interval["high"]["median"])
     text = f"; 95% interval over rows {low} to {high}"
@@ -210,8 +216,8 @@ def print_report(
             f"in brackets: {BOOTSTRAP_LEVEL:.0%} bootstrap intervals over rows "
             f"({report['resamples']} draws)"
         )
-    has_interval = report["resamples"] > 0
-    for line in _notes_on_few(report["labelled"], positives, "each number", has_interval):
+    remarks = _notes_on_few(report["labelled"], positives, "each number", report["resamples"] > 0)
+    for line in [*_lines_on_unused_draws(report), *remarks]:
         print(line)
     if saved_task.error_scales:
         print(SCALED_ERRORS)
@@ -235,6 +241,24 @@ def print_report(
     for title, lines in tables.items():
         if lines:
             _print_table(title, lines)
+
+
+def _lines_on_unused_draws(report: dict[str, Any]) -> list[str]:
+    """Which scores have intervals of fewer draws, or none, because the others lack a label or class
+    of them; scores of equally many draws in one line."""
+    names_by_draws = dict[tuple[int, int], list[str]]()
+    for name, of_models in pd.DataFrame(report["metrics"]).iterrows():
+        draws = [score.get("draws", report["resamples"]) for score in of_models]
+        is_defined = not any(np.isnan(score["value"]) for score in of_models)
+        if is_defined and min(draws) < report["resamples"]:
+            names_by_draws.setdefault((min(draws), max(draws)), []).append(str(name))
+    return [
+        f"{', '.join(names)}: "
+        + ("" if most >= LEAST_USED_SHARE * report["resamples"] else "no interval, as only ")
+        + (f"{least}" if least == most else f"{least} to {most}")
+        + f" of the draws have {ALL_TERMS}"
+        for (least, most), names in names_by_draws.items()
+    ]
 
 
 def _print_table(title: str, lines: dict[str, Any]) -> None:

@@ -52,8 +52,8 @@ class SeedResult(TypedDict, total=False):
     # the most frequent one, `fewest_of_a_label` and `most_of_a_label`
     counts: dict[str, dict[str, float]]
     rows_sha256: dict[str, str]  # equal if the rows scored are
-    # the bootstrap interval of the metric: `low`, `high`, and of how many samples of rows it is,
-    # `resamples`; of test, or else valid
+    # the bootstrap interval of the metric: `low`, `high` (NaN if too few samples of rows can be
+    # used), and how many can be, `resamples`; of test, or else valid
     interval: dict[str, dict[str, float]]
     in_train: dict[str, int]  # rows with a text of train
     labels: dict[str, dict[str, float]]  # of several labels the metric of each by itself

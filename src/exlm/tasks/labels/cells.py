@@ -11,6 +11,7 @@ After these come the checks of columns, and what they tell the user. Cells have 
 rows: numbers from 0, or pairs of a part and such a number where each part has a file."""
 
 import re
+from collections import Counter
 from collections.abc import Sequence
 from itertools import permutations
 from numbers import Number
@@ -111,14 +112,19 @@ def find_binary_names(
     cells: pd.DataFrame, positive: str | None, path: str | Path
 ) -> list[str] | None:
     """The names of labels 0 and 1, as the first cells spell them. With `positive`, the name of 1,
-    every cell must have this or the same other value, else InputError. Without `positive`, a single
-    column must have one of NEGATIVE and one of POSITIVE, else None."""
+    every cell must have this or the same other value, else InputError, with the place of the rarest
+    value. Without `positive`, a single column must have one of NEGATIVE and one of POSITIVE, else
+    None."""
     if positive is None and len(cells.columns) != 1:
         return None
     values = dict[str, str]()  # as they are spelled first, by their small letters
+    places = dict[str, str]()
+    counts = Counter[str]()
     for name in cells:
-        for value in cells[name].dropna().map(class_name):
+        for index, value in cells[name].dropna().map(class_name).items():
             values.setdefault(value.lower(), value)
+            places.setdefault(value.lower(), f"column {name!r}, {row_name(index)}")
+            counts[value.lower()] += 1
     for zero, one in permutations(values) if len(values) == 2 else ():
         is_usual = zero in NEGATIVE and one in POSITIVE
         is_wanted = positive is not None and one == positive.lower()
@@ -126,9 +132,13 @@ def find_binary_names(
             return [values[zero], values[one]]
     if positive is None:
         return None
+    odd_cell = ""
+    if len(values) > 2:
+        odd_one = min(counts, key=counts.__getitem__)
+        odd_cell = f", but {places[odd_one]} has {values[odd_one]!r}"
     raise InputError(
         f"{path}: positive is {positive!r}; it must be one of two classes, the same in "
-        f"every label column, and the values there are {listed(values.values())}"
+        f"every label column{odd_cell}, and the values there are {listed(values.values())}"
     )
 
 
@@ -174,7 +184,8 @@ def check_numbers(cells: pd.DataFrame, numbers: pd.DataFrame, path: str | Path) 
             )
         unread = texts[numbers[name][texts.index].isna()]
         if len(unread):
-            problem = _unread_number(texts, unread.index[0])
+            row: Any = unread.index[0]
+            problem = f"{row_name(row)}: {unread_number(column, row)}"
             others = f" (rows with such cells: {len(unread)})" if len(unread) > 1 else ""
             raise InputError(f"{path}: column {name!r}, {problem}{others}")
         marked = texts[texts.str.contains("[,%]")]
@@ -185,13 +196,14 @@ def check_numbers(cells: pd.DataFrame, numbers: pd.DataFrame, path: str | Path) 
             )
 
 
-def _unread_number(texts: pd.Series, row: Any) -> str:
-    """Why the cell of a row is no number, and the way out; `texts` are all cells of its column."""
+def unread_number(cells: pd.Series, row: Any) -> str:
+    """Why the cell of a row is no number, and the way out; `cells` are all of its column."""
+    texts = cells.dropna().astype(str).str.strip()
     cell = texts[row]
     marks = decimal_marks(texts.loc[row[0]] if isinstance(row, tuple) else texts)  # of its file
     if len(marks) == 2:
         return (
-            f"{row_name(row)}: {cell!r} stands in a column that has decimal commas, as in "
+            f"{cell!r} stands in a column that has decimal commas, as in "
             f"{marks[',']!r}, and decimal points, as in {marks['.']!r}; write one mark everywhere"
         )
     if point_may_divide_thousands(cell):
@@ -199,13 +211,13 @@ def _unread_number(texts: pd.Series, row: Any) -> str:
         decimal_mark = next(iter(marks), ".")
         decimal_number = f"{cell}0".replace(".", decimal_mark)
         return (
-            f"{row_name(row)}: {cell!r} can be read in several ways, because its point may stand "
+            f"{cell!r} can be read in several ways, because its point may stand "
             "between thousands in a table with decimal commas or semicolons; write "
             f"{whole_number}, or, if it stands before decimals, {decimal_number}"
         )
     bound = "; a bound is no measured number, so leave its cell empty" if BOUND.match(cell) else ""
     return (
-        f"{row_name(row)}: {cell!r} is more than a number, or can be read in several ways; write "
+        f"{cell!r} is more than a number, or can be read in several ways; write "
         "the numbers alone, all in one unit and as 1234.5 (several labels need a column for each), "
         f"or set task_type multiclass for classes{bound}"
     )

@@ -1,5 +1,6 @@
 """From the cells of columns to labels: which columns have them, their type, and their values."""
 
+import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
@@ -11,6 +12,9 @@ from exlm.data.cell_texts import MISSING_TEXTS, class_name
 from exlm.data.columns import IDENTIFIER, listed
 from exlm.errors import InputError, note
 from exlm.tasks.labels.cells import (
+    NEGATIVE,
+    NUMBER,
+    POSITIVE,
     are_numbers_with_some_percent_signs,
     check_numbers,
     check_single_labels,
@@ -19,18 +23,20 @@ from exlm.tasks.labels.cells import (
     note_binary_names,
     read_numbers,
     row_name,
+    unread_number,
     words_as_numbers,
 )
 from exlm.tasks.labels.label_types import LABEL_TYPES, CellReadings, LabelType
 
 # No label, in any case
 MISSING = ("", *(text.lower() for text in MISSING_TEXTS), "n.d.")
-# What is no label in a column that has numbers, and may be a class in a column without
+# What is no label beside numbers, or beside NEGATIVE and POSITIVE alone; else it may be a class
 NOT_DETERMINED = ("nd", "nt", "n.t.", "?")
 # Columns with more different names, or whole numbers, are not taken for classes
 MOST_CLASSES = 50
 MOST_INTEGER_CLASSES = 10
 FEW_ROWS = 20  # fewer may have a class each
+COMMON_SHARE = 0.05  # of the rows: a number that has it is no misspelt one
 
 
 def infer_label_columns(
@@ -68,14 +74,23 @@ def _is_identifier(cells: pd.Series, numbers: pd.Series) -> bool:
     return not _is_binary(cells, numbers)
 
 
-def label_cells(frame: pd.DataFrame, columns: list[str], text_problems: list[str]) -> pd.DataFrame:
-    """The cells of these columns, NaN where missing or in rows whose text has a problem."""
+def label_cells(
+    frame: pd.DataFrame,
+    columns: list[str],
+    text_problems: list[str],
+    class_names: Sequence[str] | None = None,
+) -> pd.DataFrame:
+    """The cells of these columns, NaN where missing or in rows whose text has a problem. What a
+    model has as a class, one of the `class_names`, is never taken for NOT_DETERMINED."""
     is_unusable = np.array(text_problems, dtype=object) != ""
     cells = frame[columns]
     keys = cells.astype(str).apply(lambda column: column.str.strip().str.lower())
     cells = cells.mask(keys.isin(MISSING) | is_unusable[:, None])
+    is_word = keys.isin((*NEGATIVE, *POSITIVE)) & cells.notna()
+    is_open = keys.isin(set(NOT_DETERMINED).difference(map(str.lower, class_names or ())))
+    has_two_classes = is_word.any() & (cells.isna() | is_word | is_open).all()
     has_numbers = cells.apply(read_numbers).notna().any()
-    return cells.mask(keys.isin(NOT_DETERMINED) & has_numbers)
+    return cells.mask(is_open & (has_numbers | has_two_classes))
 
 
 class Labels(NamedTuple):
@@ -138,8 +153,14 @@ def read_labels(
         note_binary_names(cells, pd.DataFrame(labels.values, cells.index, cells.columns))
     unknown = _find_unknown(cells, labels)
     if unknown and not skip_unknown:
-        _refuse_unknown(unknown, cells.index, path)
+        _refuse_unknown(unknown, cells, labels.type, path)
+    if not labels.type.is_number and len(labels.names or (0, 1)) == 2:
+        _check_coding(cells, labels, path)
     problems = {row: problem for row, (_, problem) in unknown.items()}
+    if unknown and labels.type.is_number:
+        row, (column, _) = next(iter(unknown.items()))
+        if re.fullmatch(NUMBER, str(cells[column].iloc[row]).strip()):
+            problems[row] = unread_number(cells[column], cells.index[row])
     note_unscored(problems, cells.index, path)
     return labels._replace(unknown_rows=len(unknown))
 
@@ -172,25 +193,57 @@ def _find_unknown(cells: pd.DataFrame, labels: Labels) -> dict[int, tuple[str, s
     return unknown
 
 
-def _refuse_unknown(unknown: dict[int, tuple[str, str]], index: pd.Index, path: str | Path) -> None:
+def _refuse_unknown(
+    unknown: dict[int, tuple[str, str]],
+    cells: pd.DataFrame,
+    label_type: LabelType,
+    path: str | Path,
+) -> None:
     """Raises the InputError for what `_find_unknown` found, which names the first row."""
     row, (column, problem) = next(iter(unknown.items()))
+    way_out = ""
+    if label_type.is_number and len(unknown) > cells.count().sum() / 2 and len(cells.columns) == 1:
+        way_out = "set task_type multiclass if these are classes, or "
     raise InputError(
-        f"{path}: column {column!r}, {row_name(index[row])}: {problem}, and so in {len(unknown)} "
-        "rows; correct it, leave it empty, or choose another column or task type (of two words, "
-        "name the one that is label 1 with task.positive; several labels need a column for each)"
+        f"{path}: column {column!r}, {row_name(cells.index[row])}: {problem}, and so in "
+        f"{len(unknown)} rows; {way_out}correct it, leave it empty, or choose another column or "
+        "task type (of two words, name the one that is label 1 with task.positive; several labels "
+        "need a column for each)"
     )
+
+
+def _check_coding(cells: pd.DataFrame, labels: Labels, path: str | Path) -> None:
+    """InputError if a column seems to call the two classes of a model otherwise, such as 1 and 2
+    for 0 and 1: a value that the model does not know stands in several rows, and the column has
+    only one of the model's classes, or that value is a number, which no word tells from a class,
+    in COMMON_SHARE of the rows. One misspelt cell, and a third word, are only no labels."""
+    names = " or ".join(labels.names) if labels.names else labels.type.allowed
+    for column, values in zip(cells, labels.values.T, strict=True):
+        written = cells[column].map(class_name, na_action="ignore")
+        known = written[~np.isnan(values)]
+        lacks_class = len(np.unique(values[~np.isnan(values)])) == 1
+        for value, count in written[np.isnan(values)].value_counts().items():
+            is_code = re.fullmatch(NUMBER, str(value)) and count >= COMMON_SHARE * len(known)
+            if count > 1 and (lacks_class or (is_code and len(known))):
+                raise InputError(
+                    f"{path}: column {column!r} has {value!r} in {count} rows, which is no label "
+                    f"of the model, and {known.iloc[0]!r}, which is one, so it may call the two "
+                    f"classes otherwise; write them as in the training, {names}, and leave other "
+                    "cells empty"
+                )
 
 
 def _infer_task_type(readings: CellReadings) -> str:
     """One column of 0 and 1 is binary, several are multilabel; 2 to 50 distinct names or 2 to 10
     distinct whole numbers in one column are multiclass; all else is regression. InputError for
-    names that most rows have alone."""
+    names that most rows have alone. Several columns that are mostly words are multilabel, so that
+    the cell is named that keeps them from being two classes."""
     cells = readings.cells
     if _is_binary(cells, readings.with_binary_words):
         return "binary" if len(cells.columns) == 1 else "multilabel"
     if len(cells.columns) > 1:
-        return "regression"
+        are_words = readings.numbers.count().sum() < cells.count().sum() / 2
+        return "multilabel" if are_words else "regression"
     classes = cells.iloc[:, 0].dropna().map(class_name)
     distinct_count = classes.nunique()
     # One misspelt number must not turn a regression column into classes.

@@ -32,11 +32,13 @@ class Metric:
             answers, which is computed elsewhere.
         best: the best score, of which reports show percent; the worst may be below 0, as of
             correlations. None: reports show the score itself.
-        is_error: whether lower scores are better."""
+        is_error: whether lower scores are better.
+        terms: of how many numbers the score of a label column is the mean."""
 
     function: MetricFunction = lambda y, p: NAN
     best: float | None = None
     is_error: bool = False
+    terms: Callable[[np.ndarray, np.ndarray], int] = lambda y, p: 1
 
     @property
     def factor(self) -> float:
@@ -65,16 +67,20 @@ BINARY_METRICS = {
 }
 
 
+def _scored_classes(y: np.ndarray, p: np.ndarray) -> np.ndarray:
+    """The classes that are true or predicted; NO_CLASS is none."""
+    return np.union1d(y, p[p != NO_CLASS])
+
+
 def _macro_f1(y: np.ndarray, p: np.ndarray) -> float:
-    """The mean of the F1 of all classes; NO_CLASS is none."""
-    classes = np.union1d(y, p[p != NO_CLASS])
-    return f1_score(y, p, labels=classes, average="macro", zero_division=0)
+    """The mean of the F1 of all scored classes."""
+    return f1_score(y, p, labels=_scored_classes(y, p), average="macro", zero_division=0)
 
 
 # y are classes, and p the most probable classes, by their indices
 CLASS_METRICS = {
     "accuracy": up_to_1(lambda y, p: np.mean(y == p)),
-    "macro_f1": up_to_1(_macro_f1),
+    "macro_f1": up_to_1(_macro_f1, terms=lambda y, p: len(_scored_classes(y, p))),
     "matthews": up_to_1(lambda y, p: matthews_corrcoef(y, p) if np.ptp(y) else NAN),
 }
 UNIT_METRICS = {ENTITY_F1: up_to_1(), **CLASS_METRICS}  # the first, if classes mark entities

@@ -16,7 +16,16 @@ BOOTSTRAP_LEVEL = 0.95  # the share of samples whose scores lie in an interval
 # samples for the interval of one label at the end of a fine-tuning; several labels share them
 QUICK_RESAMPLES = 300
 LEAST_QUICK_RESAMPLES = 100
+LEAST_USED_SHARE = 0.1  # of the samples: with fewer that can be used, there is no interval
 RowScorer = Callable[[np.ndarray], dict[str, float]]  # from positions of rows [n] to their scores
+
+
+class Scores(dict[str, float]):
+    """Scores by metric, and of how many labels, or classes of them, some are means (`terms`)."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.terms = dict[str, int]()
 
 
 def metric_names(label_type: LabelType, class_names: Sequence[str] | None) -> list[str]:
@@ -54,7 +63,7 @@ def score_predictions(
     error_scales: Sequence[float] | None = None,
     metrics: Sequence[str] | None = None,
     class_names: Sequence[str] | None = None,
-) -> dict[str, float]:
+) -> Scores:
     """The scores by all metrics of a task (`metric_names`), or by `metrics`: means over the label
     columns where they are defined, NaN if there is none. `tasks_scored` counts the label columns
     that have both 0 and 1: others have no ROC curve. Raises Diverged if a prediction is not finite.
@@ -63,7 +72,7 @@ def score_predictions(
         labels, predictions: as the `LabelType` says, labels [rows, labels] NaN where missing.
         error_scales: [labels] the divisors of errors, if there are any."""
     names = metrics or metric_names(label_type, class_names)
-    scores = dict[str, float]()
+    scores = Scores()
     if ENTITY_F1 in names and class_names:
         scores[ENTITY_F1] = entity_f1(labels, predictions, class_names)
     if error_scales is not None:
@@ -86,6 +95,11 @@ def score_predictions(
             if name in names and name not in scores:
                 values = [metric.function(truth, prediction) for truth, prediction in columns]
                 scores[name] = float(np.nanmean(values))
+                scores.terms[name] = sum(
+                    metric.terms(*column)
+                    for column, value in zip(columns, values, strict=True)
+                    if not np.isnan(value)
+                )
     if "roc_auc" in label_type.metrics:
         scores["tasks_scored"] = sum(bool(np.ptp(truth) > 0) for truth, _ in columns)
     return scores
@@ -94,28 +108,43 @@ def score_predictions(
 def with_intervals(
     score: RowScorer, rows: np.ndarray, resamples: int, seed: int = 0, progress: str | None = None
 ) -> dict[str, dict[str, float]]:
-    """Every score on some rows: its `value`, and `low` and `high` over `resamples` samples of as
-    many rows, where defined."""
+    """Every score on some rows: its `value`, and `low` and `high` over those of the `resamples`
+    samples of as many rows that can be used (`draws`), where enough can. A sample cannot be used
+    for a score that is not defined there, or a mean over labels or classes of which the sample
+    lacks one: the mean over the others is another quantity."""
     values = score(rows)
     generator = np.random.default_rng(seed)
     samples = tqdm(range(resamples), progress, unit="sample", delay=2, disable=not progress)
-    scores = [score(generator.choice(rows, len(rows))) for _ in samples]
+    scores = [
+        _without_other_means(score(generator.choice(rows, len(rows))), values) for _ in samples
+    ]
     of_samples = pd.DataFrame(scores, columns=list(values))
-    low = of_samples.quantile((1 - BOOTSTRAP_LEVEL) / 2)
-    high = of_samples.quantile((1 + BOOTSTRAP_LEVEL) / 2)
+    draws = of_samples.notna().sum()
+    are_enough = draws >= LEAST_USED_SHARE * resamples
+    low = of_samples.quantile((1 - BOOTSTRAP_LEVEL) / 2).where(are_enough)
+    high = of_samples.quantile((1 + BOOTSTRAP_LEVEL) / 2).where(are_enough)
     return {
-        name: {"value": value, "low": low[name], "high": high[name]}
+        name: {"value": value, "low": low[name], "high": high[name], "draws": int(draws[name])}
         for name, value in values.items()
     }
+
+
+def _without_other_means(scores: dict[str, float], whole: dict[str, float]) -> dict[str, float]:
+    """The scores of a sample, NaN for means over fewer labels or classes than those of `whole`."""
+    if not isinstance(scores, Scores) or not isinstance(whole, Scores):
+        return scores
+    other_means = [name for name, terms in scores.terms.items() if terms < whole.terms[name]]
+    return scores | dict.fromkeys(other_means, np.nan)
 
 
 def quick_interval(
     score: RowScorer, rows: np.ndarray, metric: str, label_count: int
 ) -> dict[str, float]:
-    """`low` and `high` of a score from few samples (`resamples`), fewer with many labels."""
+    """`low` and `high` of a score from few samples, fewer with many labels; `resamples` says how
+    many could be used."""
     resamples = max(LEAST_QUICK_RESAMPLES, QUICK_RESAMPLES // label_count)
     interval = with_intervals(score, rows, resamples)[metric]
-    return {"low": interval["low"], "high": interval["high"], "resamples": resamples}
+    return {"low": interval["low"], "high": interval["high"], "resamples": interval["draws"]}
 
 
 def diverged(finding: str) -> Diverged:

@@ -51,9 +51,11 @@ def remarks_on_labels(table: LabelledTable) -> list[str]:
         )
     is_guess = "task_type" in table.inferred and len(names) > 0
     if is_guess and names.str.fullmatch(r"[-+]?\d+").all():
+        positive = f", or --positive {names[1]} for the scores of two classes, such as ROC-AUC"
         remarks.append(
             f"the {len(names)} whole numbers in {in_one_line(table.labels.columns[0])} are taken "
             "for classes; add --task_type regression to predict them as numbers"
+            f"{positive if len(names) == 2 else ''}"
         )
     elif is_guess and len(names) == 2 and joined.empty:
         remarks.append(

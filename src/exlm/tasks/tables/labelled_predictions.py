@@ -13,6 +13,7 @@ from exlm.data.columns import listed
 from exlm.data.decimals import find_possible_thousands
 from exlm.errors import InputError, note
 from exlm.tasks.encoders.saved_task import SavedTask
+from exlm.tasks.labels.cells import check_numbers, read_numbers
 from exlm.tasks.labels.column_labels import label_cells, note_unscored, read_labels
 from exlm.tasks.labels.entities import has_entities, score_entities
 from exlm.tasks.labels.scores import score_predictions
@@ -179,16 +180,36 @@ def _read_row_labels(
     table: TextTable, path: str, label_columns: list[str], saved_task: SavedTask
 ) -> tuple[np.ndarray, int]:
     with_all_labels = table.frame.reindex(columns=label_columns, fill_value="")
-    cells = label_cells(with_all_labels, label_columns, table.problems)
+    cells = label_cells(with_all_labels, label_columns, table.problems, saved_task.class_names)
+    may_be_thousands = find_possible_thousands(cells, table.frame, table.separators)
+    numbers = cells.apply(read_numbers).mask(may_be_thousands)
+    if saved_task.label_type.is_number and numbers.isna().all(axis=None):
+        check_numbers(cells, numbers, path)
     labels = read_labels(
         cells,
         path,
         saved_task.task_type,
         saved_task.label_names,
         skip_unknown=True,
-        may_be_thousands=find_possible_thousands(cells, table.frame, table.separators),
+        may_be_thousands=may_be_thousands,
     )
     return labels.values, labels.unknown_rows
+
+
+def read_label_numbers(
+    table: TextTable, label_columns: list[str], saved_task: SavedTask
+) -> dict[str, pd.Series]:
+    """The columns of a regression's labels whose cells are texts and all say numbers, as these;
+    NaN for missing cells."""
+    if not saved_task.label_type.is_number:
+        return {}
+    names = [name for name in label_columns if name in table.frame]
+    cells = label_cells(table.frame, names, [""] * len(table.frame))
+    may_be_thousands = find_possible_thousands(cells, table.frame, table.separators)
+    numbers = cells.apply(read_numbers).mask(may_be_thousands)
+    are_numbers = (cells.isna() | np.isfinite(numbers)).all()
+    are_texts = cells.map(lambda cell: isinstance(cell, str)).any()
+    return {name: numbers[name] for name in names if are_numbers[name] and are_texts[name]}
 
 
 def _read_unit_labels(

@@ -73,6 +73,8 @@ class Predictions:
     counts: dict[str, int]  # of rows, by what they are
     evaluation: Evaluation | None = None
     note: str = ""  # why there is no evaluation, if the file has labels
+    # label columns of the frame as the numbers that they say, if all their texts are numbers
+    label_numbers: Mapping[str, pd.Series] = field(default_factory=dict)
 
 
 def nothing_to_score(path: str, problem: str) -> InputError:

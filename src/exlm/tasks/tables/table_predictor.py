@@ -32,6 +32,7 @@ from exlm.tasks.tables.explain import explain, write_page
 from exlm.tasks.tables.labelled_predictions import (
     LabelledPredictions,
     TrueLabels,
+    read_label_numbers,
     read_true_labels,
 )
 from exlm.tasks.tables.prediction_columns import (
@@ -188,7 +189,9 @@ class TablePredictor:
             return Predictions(frame, counts, note=problem_of_labels)
         if len(by_model) > 1:
             by_model = {ENSEMBLE: _mean(by_model), **by_model}
-        return Predictions(frame, counts, self._evaluate(table, labels, by_model, is_seen))
+        evaluation = self._evaluate(table, labels, by_model, is_seen)
+        numbers = read_label_numbers(table, self.label_columns, self.saved_task)
+        return Predictions(frame, counts, evaluation, label_numbers=numbers)
 
     def _predict_by_model(self, table: TextTable, tokens: TableTokens) -> dict[str, np.ndarray]:
         """The predictions of every model [rows, outputs], by its name."""
