@@ -70,6 +70,26 @@ def test_nll_by_masks_of_other_sequences_stands_under_a_heading_of_its_own(tmp_p
     assert sorted(headings) == sorted(["500 sequences of at least 6 tokens", ending])
 
 
+def test_headings_say_what_a_reader_of_scores_must_know(tmp_path):
+    for objective in ("exlm", "mlm"):
+        path = pretraining(tmp_path, objective, objective=objective, by_masks={"1": 0.5})
+        with editing(path / "result.json") as result:
+            result["identity"]["start"] = "0123456789abcdef"
+            result["held_out_in_training"] = 3
+    [heading] = {row["group"] for row in report_table(tmp_path, "masks")}
+    assert "started from the model 01234567" in heading
+    assert "3 held-out sequences were trained on" in heading
+
+
+@pytest.mark.parametrize("share,is_told", [(0.15, True), ([0.02, 0.6], False)])
+def test_no_command_is_told_that_could_not_make_what_is_missing(tmp_path, share, is_told):
+    for method in ({}, {"dag": "sparse"}, {"objective": "mlm"}):
+        pretraining(tmp_path, str(method), p=share, **method)
+    report([str(tmp_path)], str(tmp_path / "out"))
+    page = (tmp_path / "out/report.md").read_text().split("## Not run")[0]
+    assert ("exlm analyze ablations RECIPE --model.num_states" in page) == is_told
+
+
 def test_directories_are_printed_as_they_were_given(tmp_path, monkeypatch):
     model = pretraining(tmp_path, "runs/exlm")
     pretraining(tmp_path, "runs/mlm", objective="mlm")

@@ -4,6 +4,7 @@ An example: an MLM, an ExLM with an order prior of 4 and an ExLM with one of 10,
 equal. There are two groups, one for each ExLM. The MLM is in both, since it has no order prior that
 could differ. An ExLM of another size would be in a third group."""
 
+import json
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -268,8 +269,8 @@ def _mean_hours(runs: Iterable[Pretraining]) -> float:
 
 
 def _label(runs: Sequence[Pretraining]) -> str:
-    """The label of a group: corpus, model size, number of updates, and the settings EXLM_ONLY whose
-    values are not the usual ones."""
+    """The label of a group: corpus, model size, number of updates, what else a reader of its scores
+    must know, and the settings EXLM_ONLY whose values are not the usual ones."""
     # Of all its runs, this one has the most settings and the fewest updates.
     run = max(runs, key=lambda run: (-run.steps, len(run.exlm_only)))
     millions = sorted({f"{run.parameters / 1e6:.1f}" for run in runs}, key=float)
@@ -280,6 +281,10 @@ def _label(runs: Sequence[Pretraining]) -> str:
         f"{run.steps:,} updates of {run.tokens_per_batch:,} tokens",
     ]
     phrases += [f"{name} = {value}" for name, value in run.settings if name == "data.mask_ratio"]
+    if start := dict(run.settings).get("start"):
+        phrases.append(f"started from the model {json.loads(start)[:8]}")
+    if run.held_out_in_training:
+        phrases.append(f"{run.held_out_in_training} held-out sequences were trained on")
     for name, value in sorted(run.exlm_only, key=str):
         if value != USUAL_VALUES[name]:
             phrases.append(f"{name} = {value}")

@@ -24,7 +24,10 @@ def make_analyze_command(experiment: str, groups: Sequence[RunGroup]) -> str:
 
 def find_missing_models(experiment: str, group: RunGroup) -> list[Missing]:
     """The command for the models of an experiment that lack a task or the experiment's first
-    quantity on held-out data; [] if no model does. Methods that the paper lacks are left out."""
+    quantity on held-out data; [] if no model does. Methods that the paper lacks are left out, and
+    groups with a range of shares of masks, which an experiment cannot have."""
+    if "data.mask_ratio" in dict(group.runs[0].settings):
+        return []
     needed = EXPERIMENT_TABLES[experiment].quantities[:1]
     if EXPERIMENT_TABLES[experiment].tasks:
         needed = needed + group.tasks

@@ -53,6 +53,7 @@ class Pretraining(FinishedRun):
     settings: frozenset[tuple[str, str]]  # that comparable runs share, with their values in JSON
     exlm_only: frozenset[tuple[str, Any]]  # that it uses and an MLM may lack, with their values
     by_masks_sequences: str  # in words, which sequences `nll_by_masks` is of; "" if not recorded
+    held_out_in_training: int  # how many held-out sequences another of its corpora trains on
     numbers: Numbers  # its hours, and its numbers on held-out data
     result: str  # the most important of these, in words
     weights_sha256: str | None = None  # if it is known
@@ -112,6 +113,7 @@ def read_pretraining(path: Path, content: Json) -> Pretraining | None:
         settings=frozenset(settings.items()),
         exlm_only=_find_exlm_only(architecture, identity),
         by_masks_sequences=_describe_sequences(content["evaluation"], int(data["repeat"])),
+        held_out_in_training=content.get("held_out_in_training", 0),
         numbers={"training/hours": [hours], **held_out},
         result=", ".join(f"{title(name)} {held_out[name][0]:.2f}" for name in listed),
     )
