@@ -32,6 +32,7 @@ from exlm.model.evaluation import evaluate_batch
 from exlm.model.modeling_exlm import ExLMModel
 from exlm.ops.loss import LossSum
 from exlm.ops.transition import PriorStrength
+from exlm.paper.find_runs import find_runs
 from exlm.pretrain import run
 from exlm.pretrain.batches import most_positions
 from exlm.pretrain.held_out import HeldOutData, evaluate_by_masks, score_held_out
@@ -718,6 +719,36 @@ def test_a_checkpoint_of_another_tokenizer_or_recipe_is_refused(recipe, whole):
     rewrite_manifest(state.parent)
     with pytest.raises(InputError, match=r"settings \(tokenizer\): 'another' instead"):
         pretrain_with(recipe, output=str(whole), train=loop, resume_anyway=True)
+
+
+def test_settings_that_a_resumed_run_changed_are_recorded_and_no_report_has_the_run(
+    recipe, monkeypatch, capsys, tmp_path
+):
+    """Also over several resumes. No update with seed 9 is left, and the last changes nothing."""
+    both = {"seed": 4, "prior": PriorSchedule(1.0)}
+    crashes = ((5, {}), (5, {"seed": 9}), (7, {"seed": 4}), (9, both))
+    for number, (step, changed) in enumerate(crashes):
+        interrupt_at(monkeypatch, step, crash)
+        with pytest.raises(Crash):
+            pretrain_with(recipe, **changed, resume_anyway=number > 0)
+        monkeypatch.undo()
+    told = capsys.readouterr().err
+    assert "note: settings changed at update 3: seed; a report leaves this run out" in told
+    assert "note: settings changed at update 6: prior.order; a report" in told
+    result = pretrain_with(recipe, **both)
+    assert result["changed"] == [
+        {"step": 3, "settings": {"seed": [3, 4]}},
+        {"step": 6, "settings": {"prior.order": [0.0, 1.0]}},
+    ]
+    words = "settings changed at update 3: seed; at update 6: prior.order"
+    assert words in capsys.readouterr().out
+    assert f"- {words} (" in info(recipe["output"])
+    assert f"- {words} (" in (Path(recipe["output"]) / "README.md").read_text()
+    honest = pretrain_with(recipe, **both, output=str(tmp_path / "whole"))
+    assert "changed" not in honest and honest["identity"] == result["identity"]
+    runs = find_runs([str(tmp_path)])
+    assert [pretraining.path for pretraining in runs.pretrainings] == [tmp_path / "whole"]
+    assert [(row["file"], row["why"]) for row in runs.left_out] == [(recipe["output"], words)]
 
 
 def test_a_loss_that_is_not_finite_stops_with_the_last_good_checkpoint(recipe, monkeypatch):

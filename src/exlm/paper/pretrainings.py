@@ -11,7 +11,7 @@ import pandas as pd
 
 from exlm.data.corpus import corpus_name
 from exlm.data.masking import share_bounds
-from exlm.identity import DEFAULTS, identity_of
+from exlm.identity import DEFAULTS, describe_changes, identity_of
 from exlm.paper.display import DISPLAY, EXLM_ONLY, HELD_OUT, SWITCHES, VARIED, Variant, title
 from exlm.pretrain.batches import least_tokens
 from exlm.pretrain.settings import ArchitectureConfig, PriorSchedule, evaluation_settings
@@ -55,6 +55,7 @@ class Pretraining(FinishedRun):
     by_masks_sequences: str  # in words, which sequences `nll_by_masks` is of; "" if not recorded
     numbers: Numbers  # its hours, and its numbers on held-out data
     result: str  # the most important of these, in words
+    changes: str  # in words, which settings changed where it was resumed; "" if none did
     weights_sha256: str | None = None  # if it is known
 
     @property
@@ -113,6 +114,7 @@ def read_pretraining(path: Path, content: Json) -> Pretraining | None:
         exlm_only=_find_exlm_only(architecture, identity),
         by_masks_sequences=_describe_sequences(content["evaluation"], int(data["repeat"])),
         numbers={"training/hours": [hours], **held_out},
+        changes=describe_changes(content.get("changed", [])),
         result=", ".join(f"{title(name)} {held_out[name][0]:.2f}" for name in listed),
     )
 

@@ -11,7 +11,7 @@ from transformers import PreTrainedTokenizerFast
 from exlm.data.corpus import Corpus, corpus_name, count_leaked
 from exlm.describe.card import write_card
 from exlm.errors import InputError, advising, note
-from exlm.identity import identity_of
+from exlm.identity import describe_changes, identity_of
 from exlm.model.masked_lm import ExLMForMaskedLM
 from exlm.ops.loss import LossSum
 from exlm.ops.precision import used_precision
@@ -78,7 +78,8 @@ def pretrain(
         model: architecture and objective.
         train: length of the run, optimizer, precision, evaluation and checkpoints.
         resume_anyway: continue from a checkpoint although training settings (not corpus or model)
-            have changed.
+            have changed. `result.json` then says which (`changed`), and a report leaves the run
+            out, as no settings are those of all its updates.
         device: auto, cpu, cuda or cuda:NUMBER.
         options: the other settings of `Recipe`. As they are passed on to it, the command line takes
             their names and types from there.
@@ -111,10 +112,11 @@ def pretrain(
         if rank == 0 and not (directory / RECIPE).exists():
             write_yaml(directory / RECIPE, recipe)
         leaked_entry = _count_leaked(corpus)
-        scores = _train(recipe, corpus, tokenizer, network, identity, resume_anyway)
+        scores, changes = _train(recipe, corpus, tokenizer, network, identity, resume_anyway)
         if rank > 0:
             return {}
-        result = _make_result(recipe, identity, network, scores) | leaked_entry
+        changed_entry = {"changed": changes} if changes else {}
+        result = _make_result(recipe, identity, network, scores) | leaked_entry | changed_entry
         save_model(directory, network.eval(), tokenizer, step=train.steps)
         write_yaml(directory / RECIPE, recipe)
         write_card(directory, result)
@@ -234,14 +236,16 @@ def _train(
     network: ExLMForMaskedLM,
     identity: dict[str, Any],
     resume_anyway: bool,
-) -> dict[str, Any]:
-    """Trains the network and returns its scores at the end. If there is a checkpoint, training goes
-    on from there; InputError if it has another value of a setting that may not change."""
+) -> tuple[dict[str, Any], list[dict[str, Any]]]:
+    """Trains the network. Returns its scores at the end, and the `changes` of its `Checkpoints`. If
+    there is a checkpoint, training goes on from there; InputError if it has another value of a
+    setting that may not change."""
     held_out = HeldOutData(recipe.data, tokenizer, recipe.seed)
     evaluate = partial(evaluate_held_out, held_out, recipe, network)
     masked_batches = make_masked_batches(recipe, corpus, tokenizer, network)
     identity = {**identity, "random streams": RANDOM_NUMBERS_VERSION}
     directory = Path(recipe.output)
+    checkpoints = Checkpoints(directory, identity, CHANGEABLE if resume_anyway else ())
     objective = recipe.model.objective
     millions = network.num_parameters(only_trainable=True) / 1e6
     advice = ADVICE_WITH_CHECKPOINTS if recipe.train.save_every else ADVICE
@@ -253,11 +257,11 @@ def _train(
             config=recipe.train,
             seed=recipe.seed,
             log=RunLog(directory, f"{objective}_loss", f"{objective} {millions:.1f}M"),
-            checkpoints=Checkpoints(directory, identity, CHANGEABLE if resume_anyway else ()),
+            checkpoints=checkpoints,
             evaluate=evaluate,
         )
     # There are no scores if the newest checkpoint was made after the last update.
-    return scores or evaluate(recipe.train.steps)
+    return scores or evaluate(recipe.train.steps), checkpoints.changes
 
 
 def pretraining_loss(network: torch.nn.Module, batch: dict[str, Any]) -> LossSum:
@@ -299,6 +303,8 @@ def _describe(result: dict[str, Any], has_links: bool) -> str:
             f"joint nll {joint_nll:.4f}, each mask by itself {nll:.4f}; more updates, masks or "
             "states may change that, or the order prior (prior.order, prior.sticky)"
         )
+    if changes := describe_changes(result.get("changed", [])):
+        remark += f"\n{changes}; a report leaves this run out"
     return (
         f"{result['parameters']:,} parameters, {evaluation['step']} updates in "
         f"{result['training_seconds']:.0f} s, "
