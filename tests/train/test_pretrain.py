@@ -400,6 +400,14 @@ def test_held_out_sequences_that_another_corpus_trains_on_are_counted(
     assert f"{leaked} of the held-out sequences are training sequences of another" in card
 
 
+def test_a_corpus_that_is_named_twice_is_refused(recipe, corpus, tmp_path):
+    copied = shutil.copytree(corpus, tmp_path / "copied")
+    for other in (corpus, copied, tmp_path / "copied" / ".." / "copied"):
+        data = replace(recipe["data"], corpus=[str(corpus), str(other)])
+        with pytest.raises(InputError, match="are the same corpus; name it once"):
+            pretrain_with(recipe, data=data)
+
+
 def test_one_corpus_is_not_searched_for_its_held_out_sequences(recipe, monkeypatch, capsys):
     monkeypatch.setattr(run, "count_leaked", crash)
     assert "held_out_in_training" not in pretrain(**recipe)

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from transformers import PreTrainedTokenizerFast
 
-from exlm.data.corpus import Corpus, corpus_name, count_leaked
+from exlm.data.corpus import Corpus, corpus_name, count_leaked, count_trained_on
 from exlm.describe.card import write_card
 from exlm.errors import InputError, advising, note
 from exlm.identity import describe_changes, identity_of
@@ -18,7 +18,7 @@ from exlm.ops.precision import used_precision
 from exlm.pretrain.batches import check_positions, complete_batches, make_masked_batches
 from exlm.pretrain.held_out import HeldOutData, describe_scores, evaluate_held_out
 from exlm.pretrain.settings import ArchitectureConfig, DataConfig, Recipe, evaluation_settings
-from exlm.pretrain.start import start_hash, take_weights
+from exlm.pretrain.start import find_other_corpus, start_hash, take_weights
 from exlm.randomness import RANDOM_NUMBERS_VERSION
 from exlm.storage.files import (
     GRID_RESULTS,
@@ -35,6 +35,7 @@ from exlm.storage.machine import machine
 from exlm.storage.manifest import damage, finish_run
 from exlm.storage.models import load_model, save_model, weight_files
 from exlm.storage.run_directories import finished_result, lock
+from exlm.storage.shipped import model_path
 from exlm.storage.tokenizers import load_tokenizer
 from exlm.train import checkpoint, devices, distributed
 from exlm.train.checkpoint import Checkpoints
@@ -111,12 +112,12 @@ def pretrain(
         network = _build(recipe, corpus, tokenizer, device)
         if rank == 0 and not (directory / RECIPE).exists():
             write_yaml(directory / RECIPE, recipe)
-        leaked_entry = _count_leaked(corpus)
+        leaked_entries = _count_leaked(corpus) | _count_leaked_from_start(recipe, corpus)
         scores, changes = _train(recipe, corpus, tokenizer, network, identity, resume_anyway)
         if rank > 0:
             return {}
-        changed_entry = {"changed": changes} if changes else {}
-        result = _make_result(recipe, identity, network, scores) | leaked_entry | changed_entry
+        result = _make_result(recipe, identity, network, scores) | leaked_entries
+        result |= {"changed": changes} if changes else {}
         save_model(directory, network.eval(), tokenizer, step=train.steps)
         write_yaml(directory / RECIPE, recipe)
         write_card(directory, result)
@@ -145,12 +146,21 @@ def _find_identity(recipe: Recipe, corpus: Corpus, device: str) -> dict[str, Any
         "seed": recipe.seed,
     }
     if recipe.start_from:
-        identity["start"] = start_hash(recipe.start_from)
+        identity["start"] = _find_start(recipe.start_from, Path(recipe.output))
     # `auto` is another precision on another machine.
     identity["train.precision"] = used_precision(devices.device(device), recipe.train.precision)
     if recipe.model.has_links:
         identity |= identity_of(recipe.prior, "prior")
     return identity
+
+
+def _find_start(start: str, directory: Path) -> str:
+    """The hash of the weights of a start. A run that is finished recorded it, and needs its start
+    no more."""
+    result = read_or_empty(directory / RUN_RESULT, "identity")
+    recorded = result.get("identity", {}).get("start")
+    is_gone = not Path(model_path(start)).exists()
+    return recorded if recorded and is_gone and damage(directory) is None else start_hash(start)
 
 
 def _score_anew(
@@ -203,6 +213,23 @@ def _count_leaked(corpus: Corpus) -> dict[str, int]:
             "too good; prepare the files of all together into one corpus"
         )
     return {"held_out_in_training": leaked}
+
+
+def _count_leaked_from_start(recipe: Recipe, corpus: Corpus) -> dict[str, int]:
+    """The entry `held_out_in_start` of `result.json`: how many held-out sequences are training
+    sequences of the start, with a note if there are any. No entry where it is not known."""
+    trained_on = find_other_corpus(recipe.start_from, corpus) if recipe.start_from else None
+    if trained_on is None:
+        return {}
+    held_out = Corpus(corpus.paths, "valid")
+    leaked = count_trained_on(held_out, trained_on)
+    if leaked and distributed.is_main():
+        note(
+            f"{leaked} of the {len(held_out)} held-out sequences of {corpus_name(corpus.paths)} "
+            f"are training sequences of the start {recipe.start_from}, so scores on held-out data "
+            "will be too good"
+        )
+    return {"held_out_in_start": leaked}
 
 
 def _build(
