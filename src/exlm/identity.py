@@ -44,6 +44,14 @@ def identity_of(config: Any, section: str = "") -> dict[str, Any]:
 def first_difference(before: dict[str, Any], now: dict[str, Any]) -> tuple[str, str, str] | None:
     """The first setting that differs between the identities `before` and `now`: its name, and both
     values as a message has them. None if no setting differs."""
+    for name, (value_before, value_now) in find_differences(before, now).items():
+        return name, _show(value_before, "not recorded"), _show(value_now, "the default")
+    return None
+
+
+def find_differences(before: dict[str, Any], now: dict[str, Any]) -> dict[str, list[Any]]:
+    """The settings that differ between the identities `before` and `now`: by name, their values in
+    both, which are None where an identity has none."""
     # Earlier versions also recorded settings that change nothing. They are not compared.
     names = now.keys() | DEFAULTS.keys()
     compared = {name: before[name] for name in before if name in names}
@@ -51,12 +59,19 @@ def first_difference(before: dict[str, Any], now: dict[str, Any]) -> tuple[str, 
     earlier = upgrade_identity({"inferred": now.get("inferred", {})} | compared)
     current = upgrade_identity(now)
     equal_content = _settings_of_equal_content(earlier, current)
-    for name in current | earlier:
-        if name not in equal_content and earlier.get(name) != current.get(name):
-            value_before = _show(earlier.get(name), "not recorded")
-            value_now = _show(current.get(name), "the default")
-            return name, value_before, value_now
-    return None
+    values = {name: [earlier.get(name), current.get(name)] for name in current | earlier}
+    return {
+        name: [value_before, value_now]
+        for name, (value_before, value_now) in values.items()
+        if name not in equal_content and value_before != value_now
+    }
+
+
+def describe_changes(changes: list[dict[str, Any]]) -> str:
+    """In words, which settings of a run changed where it was resumed, as its `result.json` has them
+    in `changed`; "" if none did."""
+    phrases = [f"at update {change['step']}: {', '.join(change['settings'])}" for change in changes]
+    return f"settings changed {'; '.join(phrases)}" if phrases else ""
 
 
 def _settings_of_equal_content(earlier: dict[str, Any], current: dict[str, Any]) -> set[str]:

@@ -16,15 +16,18 @@ import pytest
 from exlm import InputError
 from exlm.data.corpus import Corpus
 from exlm.data.prepare import prepare
+from exlm.describe.on_disk import verify
 from exlm.errors import Interrupted, TrainingStopped
 from exlm.paper.analyze import DownstreamConfig, Space, Study, analyze
+from exlm.paper.find_runs import find_runs
 from exlm.paper.jobs import Job, in_own_process, run_jobs
-from exlm.pretrain.settings import ArchitectureConfig, DataConfig
+from exlm.pretrain.run import pretrain
+from exlm.pretrain.settings import ArchitectureConfig, DataConfig, EvaluateConfig
 from exlm.tasks.config import FinetuneConfig, TaskConfig
 from exlm.tasks.rows.task_files import file_hashes, resolve
 from exlm.train.loop import LoopConfig
 from exlm.train.optim import OptimizerConfig
-from tests.paper.fake_runs import efficiency
+from tests.paper.fake_runs import editing, efficiency
 
 
 @pytest.fixture
@@ -107,6 +110,33 @@ def test_experiments_share_runs_and_finished_jobs_are_not_repeated(recipe, capsy
     assert capsys.readouterr().out.count("seed-0 is finished already") == 2
 
 
+def test_what_is_measured_and_drawn_is_recorded_and_not_used_if_it_was_edited(recipe, capsys):
+    analyze("sweep", **recipe | {"tasks": None})
+    root = Path(recipe["output"], "pretrain")
+    run_dir = root / "exlm-p15-k2" / "seed-0"
+    capsys.readouterr()
+    verify(str(run_dir))
+    told = capsys.readouterr().out
+    assert "case.svg" not in told and "measurements.json" not in told
+    with editing(run_dir / "measurements.json") as content:
+        content["entropy"]["mean"] += 1.0
+    with pytest.raises(InputError, match="1 of . directories are damaged"):
+        verify(str(run_dir))
+    assert f"{run_dir}: measurements.json " in capsys.readouterr().out
+    runs = find_runs([str(root)])
+    assert [row["file"] for row in runs.left_out] == [str(run_dir / "measurements.json")]
+    by_path = {run.path: run.numbers for run in runs.pretrainings}
+    assert "entropy/mean" not in by_path[run_dir]
+    assert "entropy/mean" in by_path[root / "mlm-p15" / "seed-0"]
+    # What is scored anew keeps its measurements, as edited as they are.
+    settings = Study(**{k: v for k, v in recipe.items() if k != "own_processes"})
+    sections = settings.models("sweep")["exlm-p15-k2"] | {"prior": settings.prior, "seed": 0}
+    sections["train"] = sections["train"].with_warmup_steps()
+    pretrain(str(run_dir), **sections, evaluate=EvaluateConfig([1]))
+    with pytest.raises(InputError, match="directories are damaged"):
+        verify(str(run_dir))
+
+
 def test_changed_settings_do_not_pass_for_done(recipe):
     analyze("entropy", **recipe)
     longer = replace(recipe["train"], steps=6)
@@ -119,7 +149,8 @@ def check_cost(cost, folder):
     schema of what is measured."""
     exlm, mlm = cost["models"]["exlm"], cost["models"]["mlm"]
     assert cost["ratio"] == pytest.approx(exlm["seconds_per_step"] / mlm["seconds_per_step"])
-    assert cost["ratio_quartiles"][0] <= cost["ratio_quartiles"][1]
+    low, high = cost["ratio_quartiles"]
+    assert low <= cost["ratio_median"] <= high
     assert mlm["tokens_per_second"] / exlm["tokens_per_second"] == pytest.approx(cost["ratio"])
     assert exlm["peak_memory_bytes"] > 0 and mlm["peak_memory_bytes"] > 0
     assert cost["machine"]["processor"]

@@ -26,12 +26,13 @@ from exlm.data.batching import MaskedBatches
 from exlm.data.corpus import Corpus, count_leaked
 from exlm.data.masking import mask_tokens
 from exlm.data.prepare import prepare
-from exlm.describe.on_disk import verify
+from exlm.describe.on_disk import info, verify
 from exlm.errors import Interrupted, TrainingStopped
 from exlm.model.evaluation import evaluate_batch
 from exlm.model.modeling_exlm import ExLMModel
 from exlm.ops.loss import LossSum
 from exlm.ops.transition import PriorStrength
+from exlm.paper.find_runs import find_runs
 from exlm.pretrain import run
 from exlm.pretrain.batches import most_positions
 from exlm.pretrain.held_out import HeldOutData, evaluate_by_masks, score_held_out
@@ -235,7 +236,9 @@ def test_a_finished_run_is_scored_anew_where_the_evaluation_alone_differs(
     assert f"evaluate.by_masks is {by_masks} instead of [1, 2, 4, 8, 16]" in told
     # As if it had been trained with these options, and the training is the one of before.
     assert result["evaluation"] == fresh["evaluation"] != finished["evaluation"]
-    assert result["recipe"] == {**fresh["recipe"], "output": finished["recipe"]["output"]}
+    # The run is a copy, and its recipe names the place where it was trained.
+    trained_at = finished["recipe"]["output"]
+    assert result["recipe"] == {**fresh["recipe"], "output": trained_at}
     for name in finished.keys() - {"evaluation", "recipe"}:
         assert result[name] == finished[name]
     assert all(torch.equal(tensor, expected[name]) for name, tensor in weights(whole).items())
@@ -395,6 +398,14 @@ def test_held_out_sequences_that_another_corpus_trains_on_are_counted(
     assert f"note: {leaked} of the {total} held-out sequences" in capsys.readouterr().err
     card = (Path(recipe["output"]) / "README.md").read_text()
     assert f"{leaked} of the held-out sequences are training sequences of another" in card
+
+
+def test_a_corpus_that_is_named_twice_is_refused(recipe, corpus, tmp_path):
+    copied = shutil.copytree(corpus, tmp_path / "copied")
+    for other in (corpus, copied, tmp_path / "copied" / ".." / "copied"):
+        data = replace(recipe["data"], corpus=[str(corpus), str(other)])
+        with pytest.raises(InputError, match="are the same corpus; name it once"):
+            pretrain_with(recipe, data=data)
 
 
 def test_one_corpus_is_not_searched_for_its_held_out_sequences(recipe, monkeypatch, capsys):
@@ -718,6 +729,36 @@ def test_a_checkpoint_of_another_tokenizer_or_recipe_is_refused(recipe, whole):
         pretrain_with(recipe, output=str(whole), train=loop, resume_anyway=True)
 
 
+def test_settings_that_a_resumed_run_changed_are_recorded_and_no_report_has_the_run(
+    recipe, monkeypatch, capsys, tmp_path
+):
+    """Also over several resumes. No update with seed 9 is left, and the last changes nothing."""
+    both = {"seed": 4, "prior": PriorSchedule(1.0)}
+    crashes = ((5, {}), (5, {"seed": 9}), (7, {"seed": 4}), (9, both))
+    for number, (step, changed) in enumerate(crashes):
+        interrupt_at(monkeypatch, step, crash)
+        with pytest.raises(Crash):
+            pretrain_with(recipe, **changed, resume_anyway=number > 0)
+        monkeypatch.undo()
+    told = capsys.readouterr().err
+    assert "note: settings changed at update 3: seed; a report leaves this run out" in told
+    assert "note: settings changed at update 6: prior.order; a report" in told
+    result = pretrain_with(recipe, **both)
+    assert result["changed"] == [
+        {"step": 3, "settings": {"seed": [3, 4]}},
+        {"step": 6, "settings": {"prior.order": [0.0, 1.0]}},
+    ]
+    words = "settings changed at update 3: seed; at update 6: prior.order"
+    assert words in capsys.readouterr().out
+    assert f"- {words} (" in info(recipe["output"])
+    assert f"- {words} (" in (Path(recipe["output"]) / "README.md").read_text()
+    honest = pretrain_with(recipe, **both, output=str(tmp_path / "whole"))
+    assert "changed" not in honest and honest["identity"] == result["identity"]
+    runs = find_runs([str(tmp_path)])
+    assert [pretraining.path for pretraining in runs.pretrainings] == [tmp_path / "whole"]
+    assert [(row["file"], row["why"]) for row in runs.left_out] == [(recipe["output"], words)]
+
+
 def test_a_loss_that_is_not_finite_stops_with_the_last_good_checkpoint(recipe, monkeypatch):
     import exlm.pretrain.run as module
 
@@ -988,6 +1029,21 @@ def test_the_end_of_a_run_says_nll_by_the_number_of_masks(recipe, objective):
         assert (batch["labels"] != -100).sum() == 9 * int(masks)
         sums = evaluate_batch(model.eval(), batch)
         assert sums["nll"] / sums["masked"] == pytest.approx(nll, rel=1e-5)
+
+
+def test_every_evaluation_says_how_much_was_scored(recipe):
+    """More sequences are asked for than there are."""
+    recipe["data"] = replace(recipe["data"], eval_sequences=10**6)
+    evaluation = pretrain(**recipe)["evaluation"]
+    held_out = HeldOutData(recipe["data"], load_tokenizer(recipe["data"].corpus), recipe["seed"])
+    masked = sum(int((batch["labels"] != -100).sum()) for batch in held_out.batches())
+    assert evaluation["sequences"] == len(held_out.corpus)
+    assert evaluation["masked_tokens"] == masked
+    logged = [record for record in curves(recipe["output"]) if record["kind"] == "eval"]
+    assert [record["sequences"] for record in logged] == [len(held_out.corpus)] * 2
+    assert f"- held-out masked tokens ({masked:,} in {len(held_out.corpus):,} sequences): acc" in (
+        info(recipe["output"])
+    )
 
 
 def test_a_prior_that_has_fallen_to_zero_leaves_the_papers_model(recipe, tmp_path):

@@ -1,5 +1,6 @@
 """A start from weights: what is taken, what is drawn, what is refused, and that it is worth it."""
 
+import json
 import re
 import shutil
 from dataclasses import replace
@@ -12,10 +13,13 @@ from transformers import BertConfig, BertForMaskedLM
 import exlm.pretrain.run
 from exlm import ExLMForMaskedLM, ExLMForSequenceClassification, InputError
 from exlm.data.batching import MaskedBatches
+from exlm.data.corpus import Corpus
+from exlm.data.prepare import prepare
 from exlm.describe.on_disk import info
 from exlm.pretrain.run import pretrain
-from exlm.pretrain.settings import ArchitectureConfig, DataConfig
+from exlm.pretrain.settings import ArchitectureConfig, DataConfig, EvaluateConfig
 from exlm.pretrain.start import start_hash, take_weights
+from exlm.storage.files import to_json_types
 from exlm.storage.models import save_model
 from exlm.storage.shipped import model_path
 from exlm.train.loop import LoopConfig
@@ -248,6 +252,52 @@ def test_a_resumed_run_does_not_read_its_start_again(recipe, start, tmp_path, mo
     monkeypatch.setattr(exlm.pretrain.run, "take_weights", None)
     pretrain(**recipe, start_from=str(moved))  # what counts is what is in it
     assert same(recipe["output"], tmp_path / "whole")
+
+
+def test_a_finished_run_needs_its_start_no_more(recipe, start, tmp_path):
+    result = pretrain(**recipe, start_from=start)
+    moved = Path(start).rename(tmp_path / "moved")
+    assert pretrain(**recipe, start_from=start) == to_json_types(result)
+    scored = pretrain(**recipe, start_from=start, evaluate=EvaluateConfig([1]))
+    assert scored["evaluation"]["nll_by_masks"].keys() == {"1"}
+    with pytest.raises(InputError, match=r"other settings \(start\): '.*' instead of '.*'"):
+        pretrain(**recipe, start_from=recipe["output"])
+    flip_a_bit(Path(recipe["output"], "model.safetensors"))
+    with pytest.raises(InputError, match="which is no directory"):
+        pretrain(**recipe, start_from=start)
+    moved.rename(start)
+    assert pretrain(**recipe, start_from=start)["identity"] == result["identity"]
+
+
+def test_held_out_sequences_that_the_start_was_trained_on_are_counted(
+    recipe, corpus, smiles_file, tmp_path, capsys
+):
+    first = pretrain(**recipe)
+    assert "held_out_in_start" not in first
+    other = tmp_path / "other"
+    prepare([str(smiles_file)], str(other), tokenizer=str(corpus), held_out=0.5, seed=7, workers=1)
+    held_out, trained_on = Corpus(other, "valid"), Corpus(corpus, "train")
+    known = {tuple(tokens) for tokens in trained_on}
+    leaked = sum(tuple(tokens) in known for tokens in held_out)
+    assert 0 < leaked < len(held_out)
+    data = replace(recipe["data"], corpus=str(other))
+    changes = {"start_from": recipe["output"], "output": str(tmp_path / "more")}
+    assert pretrain_with(recipe, **changes, data=data)["held_out_in_start"] == leaked
+    sentence = f"{leaked} of the {len(held_out)} held-out sequences of other are training sequences"
+    assert f"note: {sentence} of the start" in capsys.readouterr().err
+    assert f"- {leaked} of the held-out sequences are training sequences of the start" in (
+        info(changes["output"])
+    )
+    # On the same corpus, nothing is held out that was trained on before.
+    again = pretrain_with(recipe, **changes | {"output": str(tmp_path / "again")})
+    assert "held_out_in_start" not in again
+    # A corpus that is another one now than then tells nothing.
+    moved = shutil.copytree(recipe["output"], tmp_path / "moved")
+    content = json.loads((moved / "result.json").read_text())
+    content["recipe"]["data"]["corpus"] = str(tmp_path / "gone")
+    (moved / "result.json").write_text(json.dumps(content))
+    changes = {"start_from": str(moved), "output": str(tmp_path / "unknown")}
+    assert "held_out_in_start" not in pretrain_with(recipe, **changes, data=data)
 
 
 def test_a_finished_run_says_how_to_go_on_and_more_steps_are_a_new_run(recipe, tmp_path, capsys):

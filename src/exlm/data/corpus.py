@@ -60,7 +60,8 @@ class Corpus:
         standardize: the form of the molecules: none (as written), canonical or parent.
 
     InputError if a path is no corpus, if a file is missing or has another size than when it was
-    written, or if a corpus differs from the first in its tokenizer or in what its rows are."""
+    written, if a corpus differs from the first in its tokenizer or in what its rows are, or if one
+    is named twice."""
 
     def __init__(self, paths: str | Path | Sequence[str | Path], part: Part = "train") -> None:
         self.paths = _as_paths(paths)
@@ -92,7 +93,13 @@ class Corpus:
         self.token_counts: np.ndarray = self._index["length"]
 
     def _check_alike(self, manifests: list[dict[str, Any]]) -> None:
-        """InputError if a corpus differs from the first in what all must have in common."""
+        """InputError if a corpus differs from the first in what all must have in common, or is the
+        same as one before it."""
+        first_paths: dict[str, Path] = {}
+        for path, manifest in zip(self.paths, manifests, strict=True):
+            first_path = first_paths.setdefault(manifest["corpus_hash"], path)
+            if first_path is not path:
+                raise InputError(f"{path} and {first_path} are the same corpus; name it once")
         facts = [manifest | manifest["options"] for manifest in manifests]
         for path, facts_of_corpus in zip(self.paths, facts, strict=True):
             for name in ("tokenizer_hash", "molecules", "standardize"):
@@ -193,6 +200,12 @@ def count_leaked(paths: Sequence[str | Path]) -> tuple[int, int]:
         is_trained_on = np.isin(hashes, Corpus(path, "train").sequence_hashes())
         is_leaked |= is_trained_on & (corpus_numbers != number)
     return int(is_leaked.sum()), len(hashes)
+
+
+def count_trained_on(held_out: Corpus, trained_on: Corpus) -> int:
+    """How many sequences of one part of a corpus are, token by token, sequences of another."""
+    is_trained_on = np.isin(held_out.sequence_hashes(), trained_on.sequence_hashes())
+    return int(is_trained_on.sum())
 
 
 def corpus_name(paths: str | Sequence[str | Path]) -> str:

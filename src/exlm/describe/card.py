@@ -9,6 +9,7 @@ from tokenizers import Tokenizer
 from exlm.data.columns import in_one_line
 from exlm.data.corpus import hash_of_corpora
 from exlm.data.tokenization import ALPHABETS, alphabet_name
+from exlm.identity import describe_changes
 from exlm.storage.files import (
     GRID_RESULTS,
     MODEL_CARD,
@@ -64,6 +65,7 @@ def run_facts(directory: Path, result: dict[str, Any] | None = None) -> str:
         corpus_names=", ".join(map(name_of_path, corpus_paths)),
         last_step=max((line["step"] for line in log), default=0),
         trainings=len(list(directory.glob("**/seed-*/result.json"))),
+        changes=describe_changes(result.get("changed", [])),
         name_of=name_of_path,
         in_one_line=in_one_line,
     ).strip()

@@ -27,6 +27,7 @@ from exlm.storage.files import (
     read_or_empty,
     write_yaml,
 )
+from exlm.storage.manifest import record_file
 from exlm.storage.tokenizers import load_tokenizer
 from exlm.tasks.config import FinetuneConfig, TaskConfig
 from exlm.tasks.finetune import finetune
@@ -261,4 +262,6 @@ def pretrain_and_measure(run_dir: Path, recipe: Sections, case: str | None) -> N
     if not (run_dir / MEASUREMENTS).exists():
         measure_run(run_dir, recipe["data"], recipe["seed"])
     if case:
-        explore(str(run_dir), case, str(run_dir / "case.svg"))
+        picture = run_dir / "case.svg"
+        explore(str(run_dir), case, str(picture))
+        record_file(picture)

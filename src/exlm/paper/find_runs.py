@@ -50,7 +50,11 @@ def find_runs(roots: list[str]) -> Runs:
             measured = _read(folder / MEASUREMENTS, read_held_out_numbers, left_out) or {}
             weights = _read(folder / MANIFEST, read_weight_hash, left_out)
             numbers = pretraining.numbers | measured
-            pretrainings.append(replace(pretraining, numbers=numbers, weights_sha256=weights))
+            if pretraining.changes:  # no settings are those of all its updates
+                why, what = pretraining.changes, f"run {pretraining.id}"
+                left_out.append({"file": str(folder), "why": why, "what": what})
+            else:
+                pretrainings.append(replace(pretraining, numbers=numbers, weights_sha256=weights))
         task_training = _read(folder / GRID_RESULTS, partial(read_task_training, folder), left_out)
         # Without labels there is no score.
         if task_training and task_training.scores.values:

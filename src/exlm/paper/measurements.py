@@ -19,6 +19,7 @@ from exlm.pretrain.batches import Batch
 from exlm.pretrain.held_out import HeldOutData
 from exlm.pretrain.settings import DataConfig
 from exlm.storage.files import MEASUREMENTS, write_json
+from exlm.storage.manifest import record_file
 from exlm.storage.models import load_model
 from exlm.train import devices
 
@@ -37,6 +38,7 @@ def measure_run(run_dir: Path, data: DataConfig, seed: int) -> None:
         "corruption": settings | measure_corruption(batches, data.one_mask_ratio, data.repeat),
     }
     write_json(run_dir / MEASUREMENTS, result)
+    record_file(run_dir / MEASUREMENTS)
 
 
 def measure_entropy(network: ExLMForMaskedLM, batches: Iterable[Batch]) -> dict[str, Any]:

@@ -11,7 +11,7 @@ import pandas as pd
 
 from exlm.data.corpus import corpus_name
 from exlm.data.masking import share_bounds
-from exlm.identity import DEFAULTS, identity_of
+from exlm.identity import DEFAULTS, describe_changes, identity_of
 from exlm.paper.display import DISPLAY, EXLM_ONLY, HELD_OUT, SWITCHES, VARIED, Variant, title
 from exlm.pretrain.batches import least_tokens
 from exlm.pretrain.settings import ArchitectureConfig, PriorSchedule, evaluation_settings
@@ -56,6 +56,7 @@ class Pretraining(FinishedRun):
     held_out_in_training: int  # how many held-out sequences another of its corpora trains on
     numbers: Numbers  # its hours, and its numbers on held-out data
     result: str  # the most important of these, in words
+    changes: str  # in words, which settings changed where it was resumed; "" if none did
     weights_sha256: str | None = None  # if it is known
 
     @property
@@ -115,6 +116,7 @@ def read_pretraining(path: Path, content: Json) -> Pretraining | None:
         by_masks_sequences=_describe_sequences(content["evaluation"], int(data["repeat"])),
         held_out_in_training=content.get("held_out_in_training", 0),
         numbers={"training/hours": [hours], **held_out},
+        changes=describe_changes(content.get("changed", [])),
         result=", ".join(f"{title(name)} {held_out[name][0]:.2f}" for name in listed),
     )
 

@@ -8,17 +8,17 @@ from typing import Any
 import torch
 from transformers import PreTrainedTokenizerFast
 
-from exlm.data.corpus import Corpus, corpus_name, count_leaked
+from exlm.data.corpus import Corpus, corpus_name, count_leaked, count_trained_on
 from exlm.describe.card import write_card
 from exlm.errors import InputError, advising, note
-from exlm.identity import identity_of
+from exlm.identity import describe_changes, identity_of
 from exlm.model.masked_lm import ExLMForMaskedLM
 from exlm.ops.loss import LossSum
 from exlm.ops.precision import used_precision
 from exlm.pretrain.batches import check_positions, complete_batches, make_masked_batches
 from exlm.pretrain.held_out import HeldOutData, describe_scores, evaluate_held_out
 from exlm.pretrain.settings import ArchitectureConfig, DataConfig, Recipe, evaluation_settings
-from exlm.pretrain.start import start_hash, take_weights
+from exlm.pretrain.start import find_other_corpus, start_hash, take_weights
 from exlm.randomness import RANDOM_NUMBERS_VERSION
 from exlm.storage.files import (
     GRID_RESULTS,
@@ -35,6 +35,7 @@ from exlm.storage.machine import machine
 from exlm.storage.manifest import damage, finish_run
 from exlm.storage.models import load_model, save_model, weight_files
 from exlm.storage.run_directories import finished_result, lock
+from exlm.storage.shipped import model_path
 from exlm.storage.tokenizers import load_tokenizer
 from exlm.train import checkpoint, devices, distributed
 from exlm.train.checkpoint import Checkpoints
@@ -78,7 +79,8 @@ def pretrain(
         model: architecture and objective.
         train: length of the run, optimizer, precision, evaluation and checkpoints.
         resume_anyway: continue from a checkpoint although training settings (not corpus or model)
-            have changed.
+            have changed. `result.json` then says which (`changed`), and a report leaves the run
+            out, as no settings are those of all its updates.
         device: auto, cpu, cuda or cuda:NUMBER.
         options: the other settings of `Recipe`. As they are passed on to it, the command line takes
             their names and types from there.
@@ -110,11 +112,12 @@ def pretrain(
         network = _build(recipe, corpus, tokenizer, device)
         if rank == 0 and not (directory / RECIPE).exists():
             write_yaml(directory / RECIPE, recipe)
-        leaked_entry = _count_leaked(corpus)
-        scores = _train(recipe, corpus, tokenizer, network, identity, resume_anyway)
+        leaked_entries = _count_leaked(corpus) | _count_leaked_from_start(recipe, corpus)
+        scores, changes = _train(recipe, corpus, tokenizer, network, identity, resume_anyway)
         if rank > 0:
             return {}
-        result = _make_result(recipe, identity, network, scores) | leaked_entry
+        result = _make_result(recipe, identity, network, scores) | leaked_entries
+        result |= {"changed": changes} if changes else {}
         save_model(directory, network.eval(), tokenizer, step=train.steps)
         write_yaml(directory / RECIPE, recipe)
         write_card(directory, result)
@@ -143,12 +146,21 @@ def _find_identity(recipe: Recipe, corpus: Corpus, device: str) -> dict[str, Any
         "seed": recipe.seed,
     }
     if recipe.start_from:
-        identity["start"] = start_hash(recipe.start_from)
+        identity["start"] = _find_start(recipe.start_from, Path(recipe.output))
     # `auto` is another precision on another machine.
     identity["train.precision"] = used_precision(devices.device(device), recipe.train.precision)
     if recipe.model.has_links:
         identity |= identity_of(recipe.prior, "prior")
     return identity
+
+
+def _find_start(start: str, directory: Path) -> str:
+    """The hash of the weights of a start. A run that is finished recorded it, and needs its start
+    no more."""
+    result = read_or_empty(directory / RUN_RESULT, "identity")
+    recorded = result.get("identity", {}).get("start")
+    is_gone = not Path(model_path(start)).exists()
+    return recorded if recorded and is_gone and damage(directory) is None else start_hash(start)
 
 
 def _score_anew(
@@ -203,6 +215,23 @@ def _count_leaked(corpus: Corpus) -> dict[str, int]:
     return {"held_out_in_training": leaked}
 
 
+def _count_leaked_from_start(recipe: Recipe, corpus: Corpus) -> dict[str, int]:
+    """The entry `held_out_in_start` of `result.json`: how many held-out sequences are training
+    sequences of the start, with a note if there are any. No entry where it is not known."""
+    trained_on = find_other_corpus(recipe.start_from, corpus) if recipe.start_from else None
+    if trained_on is None:
+        return {}
+    held_out = Corpus(corpus.paths, "valid")
+    leaked = count_trained_on(held_out, trained_on)
+    if leaked and distributed.is_main():
+        note(
+            f"{leaked} of the {len(held_out)} held-out sequences of {corpus_name(corpus.paths)} "
+            f"are training sequences of the start {recipe.start_from}, so scores on held-out data "
+            "will be too good"
+        )
+    return {"held_out_in_start": leaked}
+
+
 def _build(
     recipe: Recipe, corpus: Corpus, tokenizer: PreTrainedTokenizerFast, device: str
 ) -> ExLMForMaskedLM:
@@ -234,14 +263,16 @@ def _train(
     network: ExLMForMaskedLM,
     identity: dict[str, Any],
     resume_anyway: bool,
-) -> dict[str, Any]:
-    """Trains the network and returns its scores at the end. If there is a checkpoint, training goes
-    on from there; InputError if it has another value of a setting that may not change."""
+) -> tuple[dict[str, Any], list[dict[str, Any]]]:
+    """Trains the network. Returns its scores at the end, and the `changes` of its `Checkpoints`. If
+    there is a checkpoint, training goes on from there; InputError if it has another value of a
+    setting that may not change."""
     held_out = HeldOutData(recipe.data, tokenizer, recipe.seed)
     evaluate = partial(evaluate_held_out, held_out, recipe, network)
     masked_batches = make_masked_batches(recipe, corpus, tokenizer, network)
     identity = {**identity, "random streams": RANDOM_NUMBERS_VERSION}
     directory = Path(recipe.output)
+    checkpoints = Checkpoints(directory, identity, CHANGEABLE if resume_anyway else ())
     objective = recipe.model.objective
     millions = network.num_parameters(only_trainable=True) / 1e6
     advice = ADVICE_WITH_CHECKPOINTS if recipe.train.save_every else ADVICE
@@ -253,11 +284,11 @@ def _train(
             config=recipe.train,
             seed=recipe.seed,
             log=RunLog(directory, f"{objective}_loss", f"{objective} {millions:.1f}M"),
-            checkpoints=Checkpoints(directory, identity, CHANGEABLE if resume_anyway else ()),
+            checkpoints=checkpoints,
             evaluate=evaluate,
         )
     # There are no scores if the newest checkpoint was made after the last update.
-    return scores or evaluate(recipe.train.steps)
+    return scores or evaluate(recipe.train.steps), checkpoints.changes
 
 
 def pretraining_loss(network: torch.nn.Module, batch: dict[str, Any]) -> LossSum:
@@ -299,6 +330,8 @@ def _describe(result: dict[str, Any], has_links: bool) -> str:
             f"joint nll {joint_nll:.4f}, each mask by itself {nll:.4f}; more updates, masks or "
             "states may change that, or the order prior (prior.order, prior.sticky)"
         )
+    if changes := describe_changes(result.get("changed", [])):
+        remark += f"\n{changes}; a report leaves this run out"
     return (
         f"{result['parameters']:,} parameters, {evaluation['step']} updates in "
         f"{result['training_seconds']:.0f} s, "

@@ -8,9 +8,11 @@ import torch
 from torch import Tensor
 from transformers import PreTrainedTokenizerBase
 
+from exlm.data.corpus import Corpus
 from exlm.errors import InputError
 from exlm.model.configuration_exlm import ExLMConfig
 from exlm.model.masked_lm import ExLMForMaskedLM
+from exlm.storage.files import RUN_RESULT, read_or_empty
 from exlm.storage.models import check_model, load_model, weight_hash
 from exlm.storage.shipped import model_path
 
@@ -32,6 +34,22 @@ def start_hash(path: str) -> str:
         )
     check_model(path)
     return weight_hash(path)
+
+
+def find_other_corpus(path: str, corpus: Corpus) -> Corpus | None:
+    """The training sequences of a start, where they are another corpus than `corpus`. None if they
+    are the same, if their tokens are others, or if the corpus is not there as it was recorded."""
+    result = read_or_empty(Path(model_path(path)) / RUN_RESULT, "identity", "recipe")
+    identity = result.get("identity", {})
+    if identity.get("corpus") in (None, corpus.corpus_hash):
+        return None
+    try:
+        trained_on = Corpus(result["recipe"]["data"]["corpus"], "train")
+    except InputError:
+        return None
+    is_recorded = trained_on.corpus_hash == identity["corpus"]
+    has_same_tokens = trained_on.tokenizer_hash == corpus.tokenizer_hash
+    return trained_on if is_recorded and has_same_tokens else None
 
 
 @torch.no_grad()

@@ -56,14 +56,30 @@ def write_manifest(directory: Path, files: list[Path], **facts: Any) -> None:
 
 def finish_run(directory: Path, last: str, content: Any) -> None:
     """Writes the JSON file `last`, which says that a run is finished. The manifest, which already
-    has the model's `files`, gets the RUN_FILES right before that, `last` among them."""
+    has the model's `files`, gets the RUN_FILES right before that, `last` among them. What
+    `record_file` added stays while the file is there."""
     with replacing(directory / last) as partial:
         write_json(partial, content)
         written = [directory / name for name in RUN_FILES if name != last]
         entries = file_entries(directory, [path for path in written if path.is_file()])
         manifest = {"files": {}, **read_or_empty(directory / MANIFEST)}
-        manifest["run_files"] = {**entries, last: _entry(partial)}
+        recorded = manifest.get("run_files", {})
+        others = {
+            name: recorded[name]
+            for name in recorded
+            if name not in RUN_FILES and (directory / name).is_file()
+        }
+        manifest["run_files"] = {**others, **entries, last: _entry(partial)}
         write_json(directory / MANIFEST, manifest)
+
+
+def record_file(file: Path) -> None:
+    """Adds a file that was written beside a finished run to the `run_files` of the manifest there,
+    if there is one."""
+    manifest = read_or_empty(file.parent / MANIFEST, *SECTIONS)
+    if manifest:
+        manifest["run_files"] = {**manifest.get("run_files", {}), file.name: _entry(file)}
+        write_json(file.parent / MANIFEST, manifest)
 
 
 def forget_removed(directory: Path) -> None:

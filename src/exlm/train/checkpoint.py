@@ -18,7 +18,8 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
-from exlm.errors import InputError
+from exlm.errors import InputError, note
+from exlm.identity import describe_changes, find_differences
 from exlm.storage.files import sync, write_text
 from exlm.storage.manifest import damage, new_directory, write_manifest
 from exlm.storage.run_directories import refuse_other_settings
@@ -34,11 +35,15 @@ class Checkpoints:
     Attributes:
         directory: has all of them.
         identity: settings that must be equal between a checkpoint and a run that goes on from it.
-        may_differ: how the names of settings begin that need not be equal."""
+        may_differ: how the names of settings begin that need not be equal.
+        changes: which of them were not equal whenever the run was resumed: an entry for each time,
+            with the `step`, and in `settings` the values before and then by name. `resume` fills
+            it, and checkpoints keep it."""
 
     directory: Path
     identity: dict[str, Any] = field(default_factory=dict)
     may_differ: tuple[str, ...] = ()
+    changes: list[dict[str, Any]] = field(default_factory=list, init=False)
 
     def save(
         self, network: nn.Module, optimizer: torch.optim.Optimizer, state: dict[str, Any], keep: int
@@ -62,7 +67,8 @@ class Checkpoints:
             for name, parameter in network.named_parameters()
             for key, value in optimizer.state[parameter].items()
         }
-        content = json.dumps({**state, "identity": self.identity}, indent=1)
+        kept = {"identity": self.identity} | ({"changed": self.changes} if self.changes else {})
+        content = json.dumps({**state, **kept}, indent=1)
         # The run's lock keeps others away, so these are of a save that was killed.
         for killed_save in self.directory.glob(".partial-*"):
             shutil.rmtree(killed_save, ignore_errors=True)
@@ -101,6 +107,12 @@ class Checkpoints:
             advice="restore the setting, use another output, or (training settings only) add "
             "--resume_anyway true",
         )
+        self.changes[:] = state.get("changed", [])
+        if differences := find_differences(state["identity"], self.identity):
+            change = {"step": state["step"], "settings": differences}
+            self.changes.append(change)
+            if distributed.is_main():
+                note(f"{describe_changes([change])}; a report leaves this run out")
         weights = load_file(path / "model.safetensors")
         for name, tensor in _network_tensors(network).items():
             tensor.copy_(weights[name])
