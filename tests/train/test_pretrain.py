@@ -26,7 +26,7 @@ from exlm.data.batching import MaskedBatches
 from exlm.data.corpus import Corpus, count_leaked
 from exlm.data.masking import mask_tokens
 from exlm.data.prepare import prepare
-from exlm.describe.on_disk import verify
+from exlm.describe.on_disk import info, verify
 from exlm.errors import Interrupted, TrainingStopped
 from exlm.model.evaluation import evaluate_batch
 from exlm.model.modeling_exlm import ExLMModel
@@ -235,7 +235,9 @@ def test_a_finished_run_is_scored_anew_where_the_evaluation_alone_differs(
     assert f"evaluate.by_masks is {by_masks} instead of [1, 2, 4, 8, 16]" in told
     # As if it had been trained with these options, and the training is the one of before.
     assert result["evaluation"] == fresh["evaluation"] != finished["evaluation"]
-    assert result["recipe"] == {**fresh["recipe"], "output": str(whole)}
+    # The run is a copy, and its recipe names the place where it was trained.
+    trained_at = finished["recipe"]["output"]
+    assert result["recipe"] == {**fresh["recipe"], "output": trained_at}
     for name in finished.keys() - {"evaluation", "recipe"}:
         assert result[name] == finished[name]
     assert all(torch.equal(tensor, expected[name]) for name, tensor in weights(whole).items())
@@ -988,6 +990,21 @@ def test_the_end_of_a_run_says_nll_by_the_number_of_masks(recipe, objective):
         assert (batch["labels"] != -100).sum() == 9 * int(masks)
         sums = evaluate_batch(model.eval(), batch)
         assert sums["nll"] / sums["masked"] == pytest.approx(nll, rel=1e-5)
+
+
+def test_every_evaluation_says_how_much_was_scored(recipe):
+    """More sequences are asked for than there are."""
+    recipe["data"] = replace(recipe["data"], eval_sequences=10**6)
+    evaluation = pretrain(**recipe)["evaluation"]
+    held_out = HeldOutData(recipe["data"], load_tokenizer(recipe["data"].corpus), recipe["seed"])
+    masked = sum(int((batch["labels"] != -100).sum()) for batch in held_out.batches())
+    assert evaluation["sequences"] == len(held_out.corpus)
+    assert evaluation["masked_tokens"] == masked
+    logged = [record for record in curves(recipe["output"]) if record["kind"] == "eval"]
+    assert [record["sequences"] for record in logged] == [len(held_out.corpus)] * 2
+    assert f"- held-out masked tokens ({masked:,} in {len(held_out.corpus):,} sequences): acc" in (
+        info(recipe["output"])
+    )
 
 
 def test_a_prior_that_has_fallen_to_zero_leaves_the_papers_model(recipe, tmp_path):

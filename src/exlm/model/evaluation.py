@@ -18,7 +18,14 @@ from exlm.ops.transition import PriorStrength
 def sum_names(config: ExLMConfig) -> list[str]:
     """The names of the sums of `evaluate_batch`."""
     states = range(1, config.num_states + 1) if config.has_links else ()
-    return ["masked", "correct", "nll", "joint_nll", *(f"by_state_{c}" for c in states)]
+    return [
+        "sequences",
+        "masked",
+        "correct",
+        "nll",
+        "joint_nll",
+        *(f"by_state_{c}" for c in states),
+    ]
 
 
 @torch.no_grad()
@@ -28,14 +35,16 @@ def evaluate_batch(
     """Sums over a batch of input_ids, attention_mask and labels, each [B, S]; `prior` replaces the
     configuration's.
 
-    The result: `masked` tokens, of which `correct`; their `nll` and `joint_nll`. With links also
-    `by_state_c`: how probably state c of its own mask emits a token."""
+    The result: `sequences` with a masked token; `masked` tokens, of which `correct`; their `nll`
+    and `joint_nll`. With links also `by_state_c`: how probably state c of its own mask emits a
+    token."""
     output = network.lattice_output(network.exlm.expand(**batch), prior=prior)
     masked = output.lattice.target_is_mask
     joint = network.objective.joint(output, scored=masked)
     predictions = output.log_marginals[masked]
     answers = output.lattice.targets[masked]
     sums = [
+        masked.any(1).sum(),
         masked.sum(),
         (predictions.argmax(-1) == answers).sum(),
         -predictions.gather(1, answers[:, None]).double().sum(),
@@ -57,7 +66,8 @@ def _by_state(output: LatticeOutput, num_states: int) -> list[Tensor]:
 
 
 def summary(sums: dict[str, float]) -> dict[str, Any]:
-    """Means of sums over all batches and processes, by the names of `result.json`."""
+    """Means of sums over all batches and processes, and how many sequences and masked tokens they
+    are of, by the names of `result.json`."""
     masked = max(sums["masked"], 1.0)
     nll = sums["nll"] / masked  # nats
     joint_nll = sums["joint_nll"] / masked
@@ -67,6 +77,8 @@ def summary(sums: dict[str, float]) -> dict[str, Any]:
         "perplexity": _perplexity(nll),
         "joint_nll": joint_nll,
         "joint_perplexity": _perplexity(joint_nll),
+        "sequences": int(sums["sequences"]),
+        "masked_tokens": int(sums["masked"]),
     }
     by_state = [value / masked for name, value in sums.items() if name.startswith("by_state_")]
     if by_state:

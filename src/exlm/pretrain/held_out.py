@@ -163,7 +163,8 @@ def evaluate_in_passes(
 def score_held_out(
     network: ExLMForMaskedLM, batches: Iterable[Batch], prior: PriorStrength | None = None
 ) -> dict[str, Any]:
-    """Accuracy, marginal and joint probability of masked tokens (`exlm.model.evaluation`).
+    """Accuracy, marginal and joint probability of masked tokens, and how many there are
+    (`exlm.model.evaluation`).
     `batches` are this process's share; `prior` replaces the configuration's. The network is put in
     evaluation mode."""
     network.eval()
