@@ -2,6 +2,7 @@
 paper our runs show, and the rule by which a difference counts."""
 
 import math
+from collections import defaultdict
 from collections.abc import Sequence
 from statistics import variance
 from typing import Any, NamedTuple
@@ -11,7 +12,7 @@ from scipy.stats import t as student
 from exlm.paper.display import CLAIMS, DIGITS, DISPLAY, METHODS, MLMS, Row, Variant, title
 from exlm.paper.groups import RunGroup, SeedMeans
 from exlm.paper.page import Table
-from exlm.paper.tables import make_table, mean_entries, model_row
+from exlm.paper.tables import describe_seeds, make_table, mean_entries, model_row
 from exlm.pretrain.run import SMALLEST_TIE
 
 EXLM = METHODS["exlm"]  # this and the next are columns of the table of equal cost
@@ -74,7 +75,7 @@ def _gain_row(
         low, high = gain.value - gain.margin, gain.value + gain.margin
         interval = f"{low:+.{digits}f} to {high:+.{digits}f}"
     hours = group.means.by_model([exlm, plus], "training/hours")
-    runs = model_row(group, exlm, {}, group.means)
+    rows = [model_row(group, model, {"": quantities}, group.means) for model in (exlm, plus)]
     row = {
         "group": group.label,
         "digits": digits,
@@ -85,8 +86,8 @@ def _gain_row(
         "interval": interval,
         "ahead": decide(gain, EXLM, MLM_PLUS_PLUS),
         "cost": hours[exlm][0] / hours[plus][0],
-        "seeds": runs["seeds"],
-        "runs": runs["runs"],
+        "seeds": "; ".join(row["seeds"] for row in rows),
+        "runs": " ".join(row["runs"] for row in rows),
     }
     return [row]
 
@@ -132,28 +133,32 @@ def _claim_row(group: RunGroup, claim: str, terms: Sequence[Term]) -> list[Row]:
     """The row with the verdict on a claim, in a list; [] if a number is missing."""
     titles = [", ".join(map(title, term.quantities)) for term in terms]
     digits = max(2, *(DIGITS.get(name, 1) for name in titles))
+    all_quantities = defaultdict[Variant, dict[str, None]](dict)  # in their order
+    for _, model, quantities in terms:
+        all_quantities[model] |= dict.fromkeys(quantities)
     summands = []
+    seeds = []
     for weight, model, quantities in terms:
-        mean = group.means.mean(model, *quantities)
-        if not mean:
+        # Only runs that have all numbers of the claim count.
+        ids = group.means.run_by_run(model, *all_quantities[model]).index
+        if ids.empty:
             return []
-        summands.append(f"{weight:+g} × {mean[0]:.{digits}f} {model.description}")
+        mean = group.means.run_by_run(model, *quantities)[ids].mean()
+        summands.append(f"{weight:+g} × {mean:.{digits}f} {model.description}")
+        seeds.append(describe_seeds(group, ids, quantities))
     difference = weighted_sum(group.means, terms)
-    if math.isnan(difference.value):  # no run of a model has all of the numbers
-        return []
     verdict = decide(difference, "shows", "does not show")
     if _links_tie_nothing(group, terms):
         verdict = "does not show: both are equal, as the links tie no masks together"
     error = difference.error
-    seeds = "one seed" if error is None else f"standard error {error:.{digits}f}"
+    spread = "one seed" if error is None else f"standard error {error:.{digits}f}"
     of_what = " and ".join(dict.fromkeys(titles))
-    rows_of_models = [model_row(group, term.model, {}, group.means) for term in terms]
     row: Row = {
         "group": group.label,
         "claim": claim,
         "our runs": verdict,
-        "numbers": f"{difference.value:+.{digits}f} ({seeds}): {'; '.join(summands)} ({of_what})",
-        "seeds": "; ".join(row["seeds"] for row in rows_of_models),
+        "numbers": f"{difference.value:+.{digits}f} ({spread}): {'; '.join(summands)} ({of_what})",
+        "seeds": "; ".join(seeds),
         "rows": _scored_rows(group, terms),
     }
     return [row]

@@ -98,7 +98,7 @@ class RunGroup:
         for run in runs:
             numbers = dict(run.numbers)
             for tuning in self.finetunings:
-                if tuning.pretraining_id == run.id:
+                if tuning.pretraining_id == run.training_id:
                     numbers |= tuning.scores.numbers
             self.numbers[run.model][run.id] = numbers
         self.means = SeedMeans(self.numbers)
@@ -170,7 +170,7 @@ def _choose_finetunings(
 ) -> list[TaskTraining]:
     """One fine-tuning of each run and task. Of the fine-tunings on a task, only the ones with the
     most frequent settings are compared."""
-    ids = {run.id for run in runs}
+    ids = {run.training_id for run in runs}
     by_task = defaultdict(list)
     for tuning in finetunings:
         if tuning.pretraining_id in ids:
@@ -268,8 +268,8 @@ def _mean_hours(runs: Iterable[Pretraining]) -> float:
 
 
 def _label(runs: Sequence[Pretraining]) -> str:
-    """The label of a group: corpus, model size, number of updates, and the settings EXLM_ONLY whose
-    values are not the usual ones."""
+    """The label of a group: corpus, model size, number of updates, how many held-out sequences were
+    scored, if that is recorded, and the settings EXLM_ONLY whose values are not the usual ones."""
     # Of all its runs, this one has the most settings and the fewest updates.
     run = max(runs, key=lambda run: (-run.steps, len(run.exlm_only)))
     millions = sorted({f"{run.parameters / 1e6:.1f}" for run in runs}, key=float)
@@ -279,6 +279,8 @@ def _label(runs: Sequence[Pretraining]) -> str:
         f"{'–'.join(sizes)}M parameters",
         f"{run.steps:,} updates of {run.tokens_per_batch:,} tokens",
     ]
+    scored = {run.held_out_sequences for run in runs if run.held_out_sequences}
+    phrases += [f"{count:,} held-out sequences scored" for count in scored]
     phrases += [f"{name} = {value}" for name, value in run.settings if name == "data.mask_ratio"]
     for name, value in sorted(run.exlm_only, key=str):
         if value != USUAL_VALUES[name]:
