@@ -120,7 +120,9 @@ def test_means_are_per_masked_token_and_a_batch_without_masks_adds_nothing(
         and len(result["by_state"]) == 3
     )
     alone = {name: t[2:3] for name, t in tiny_batch.items()}  # no mask
-    assert not any(evaluate_batch(model, alone).values())
+    sums = evaluate_batch(model, alone)
+    assert sums.pop("sequences") == len(alone["input_ids"])
+    assert not any(sums.values())
 
 
 def test_a_masked_blank_leaves_the_numbers_of_a_ctc_model_finite(tiny_config):

@@ -216,7 +216,7 @@ def full_grid(root: Path) -> None:
             for k in (2, 4, 8):
                 name = f"exlm-{p}-{k}-{seed}"
                 bits = {"entropy": 3.4 + 3 * p - k / 20, "states": 2.6 + 3 * p - k / 8}
-                bits["joint"] = math.log(50) - 0.1 - 0.02 * seed
+                bits["joint"] = math.log(50) - 0.1 - 0.01 * seed
                 run = pretraining(root, name, p, seed=seed, num_states=k, **bits)
                 _tasks(root, name, run, 0.73 - abs(k - 4) / 200 - p / 40, seed)
         for name, score, change in (

@@ -5,7 +5,7 @@ from statistics import stdev
 
 import pytest
 
-from exlm.paper.comparisons import decide, weighted_sum
+from exlm.paper.comparisons import Difference, decide, weighted_sum
 from exlm.paper.display import CLAIMS, Variant
 from exlm.paper.groups import SeedMeans
 from exlm.paper.report import report
@@ -15,22 +15,22 @@ from tests.paper.reports import only_group, read_csv, report_table
 
 def test_the_report_begins_with_exlm_beside_the_mlm_of_equal_cost(tmp_path):
     for seed in range(3):
-        exlm = pretraining(tmp_path, f"exlm-{seed}", seed=seed, joint=2.0 + seed / 10)
+        exlm = pretraining(tmp_path, f"exlm-{seed}", seed=seed, joint=2.0 + seed / 20)
         mlm = pretraining(
-            tmp_path, f"mlm-{seed}", objective="mlm", steps=190, seed=seed, joint=2.2 + seed / 10
+            tmp_path, f"mlm-{seed}", objective="mlm", steps=190, seed=seed, joint=2.2 + seed / 20
         )
         finetuning(tmp_path, f"exlm-rte-{seed}", exlm, "rte", [0.60, 0.61 + seed / 100])
         finetuning(tmp_path, f"mlm-rte-{seed}", mlm, "rte", [0.70, 0.71 + seed / 100])
     report([str(tmp_path)], str(tmp_path / "out"))
     joint, task = read_csv(tmp_path / "out/tables/worth.csv")
     # both models have the same standard deviation over 3 seeds
-    difference, error = 0.2, math.sqrt(0.1**2 * 2 / 3)
+    difference, margin = 0.2, 2.7764 * math.sqrt(0.05**2 * 2 / 3)  # 4 degrees of freedom
     assert joint["score"] == "Joint nll" and float(joint["ExLM better by"]) == pytest.approx(
         difference
     )
-    assert joint["interval"] == f"{difference - 2 * error:+.3f} to {difference + 2 * error:+.3f}"
+    assert joint["interval"] == f"{difference - margin:+.3f} to {difference + margin:+.3f}"
     assert [float(joint[name]) for name in ("ExLM", "Vanilla MLM++", "cost")] == pytest.approx(
-        [2.1, 2.3, 2.0]
+        [2.05, 2.25, 2.0]
     )
     assert task["score"] == "RTE" and float(task["ExLM better by"]) == pytest.approx(-10.0)
     assert (joint["ahead"], task["ahead"]) == ("ExLM", "Vanilla MLM++")
@@ -85,7 +85,7 @@ def test_claims_say_on_how_many_seeds_and_rows_they_stand(tmp_path):
                     result["counts"] = {"valid": {"rows": 277}}
     pretraining(tmp_path, "exlm-2", seed=2)
     [row] = report_table(tmp_path, "claims")
-    assert (row["seeds"], row["rows"]) == ("3 × 3; 2 × 2", "RTE 277")
+    assert (row["seeds"], row["rows"]) == ("2 × 3; 2 × 2", "RTE 277")
     assert (
         "other test rows is not in the standard error" in (tmp_path / "out/report.md").read_text()
     )
@@ -123,7 +123,7 @@ def test_joint_numbers_stand_beside_the_marginal_ones(grid):
         == pytest.approx(float(mlm["Joint perplexity"]))
     )
     assert float(exlm["Joint perplexity"]) == pytest.approx(
-        50 * (math.exp(-0.1) + math.exp(-0.12)) / 2
+        50 * (math.exp(-0.1) + math.exp(-0.11)) / 2
     )
     assert float(exlm["Own mask, %"]) == pytest.approx(96) and mlm["Own mask, %"] == ""
     assert "Joint perplexity" in read_csv(grid / "out/tables/ablations.csv")[0]
@@ -148,9 +148,9 @@ def test_exlm_knows_masks_together_if_its_seeds_say_so(grid, tmp_path):
     words = found["ExLM knows masks together (its joint nll is below its own marginal nll)"][
         "numbers"
     ]
-    error = stdev([0.10, 0.12]) / 2**0.5  # pooled over the two numbers, of which one does not vary
-    terms = "+1 × 3.912 ExLM, k = 4, p = 15%; -1 × 3.802 ExLM, k = 4, p = 15%"
-    assert words == f"+0.110 (standard error {error:.3f}): {terms} (Marginal nll and Joint nll)"
+    error = stdev([0.10, 0.11]) / 2**0.5  # pooled over the two numbers, of which one does not vary
+    terms = "+1 × 3.912 ExLM, k = 4, p = 15%; -1 × 3.807 ExLM, k = 4, p = 15%"
+    assert words == f"+0.105 (standard error {error:.3f}): {terms} (Marginal nll and Joint nll)"
     pretraining(tmp_path, "mlm", objective="mlm", joint=math.log(50))
     for seed, joint in enumerate((3.8, 4.0, 4.2)):
         pretraining(tmp_path, f"exlm-{seed}", seed=seed, joint=joint)
@@ -161,14 +161,37 @@ def test_exlm_knows_masks_together_if_its_seeds_say_so(grid, tmp_path):
     ]
 
 
-def test_links_that_tie_nothing_do_not_show_that_exlm_knows_masks_together(tmp_path):
-    for seed in (0, 1):
-        pretraining(tmp_path, f"exlm-{seed}", seed=seed, joint=math.log(50) - 4e-4)
+@pytest.mark.parametrize(
+    "ties,words",
+    [
+        ([4e-4, 4e-4], "does not show: both are equal, as the links tie no masks together"),
+        ([4e-4], "does not show: both are equal, as the links tie no masks together"),
+        ([0.0, 1.8e-3], "within the spread of seeds"),  # one run ties masks
+        ([-3e-3, 3e-3], "within the spread of seeds"),
+        ([5e-3], "one seed, not decided"),
+    ],
+)
+def test_links_tie_nothing_if_they_do_so_in_every_run(tmp_path, ties, words):
+    for seed, tie in enumerate(ties):
+        pretraining(tmp_path, f"exlm-{seed}", seed=seed, joint=math.log(50) - tie)
     pretraining(tmp_path, "mlm", objective="mlm")
     rows = {row["claim"]: row for row in report_table(tmp_path, "claims")}
     row = rows["ExLM knows masks together (its joint nll is below its own marginal nll)"]
-    assert row["our runs"] == "does not show: both are equal, as the links tie no masks together"
-    assert row["numbers"].startswith("+0.000 (standard error 0.000)")
+    assert row["our runs"] == words
+    if len(ties) > 1:
+        assert "(standard error 0.00" in row["numbers"]
+
+
+def test_numbers_within_runs_are_of_the_runs_that_have_both(tmp_path):
+    for seed, tie in enumerate((0.10, 0.11, 5.0)):
+        pretraining(tmp_path, f"exlm-{seed}", seed=seed, joint=math.log(50) - tie)
+    with editing(tmp_path / "exlm-2" / "result.json") as result:
+        del result["evaluation"]["nll"]
+    pretraining(tmp_path, "mlm", objective="mlm")
+    rows = {row["claim"]: row for row in report_table(tmp_path, "claims")}
+    row = rows["ExLM knows masks together (its joint nll is below its own marginal nll)"]
+    assert row["seeds"] == "2 × 0; 2 × 0"
+    assert "+1 × 3.912 ExLM" in row["numbers"] and "-1 × 3.807 ExLM" in row["numbers"]
 
 
 def test_runs_without_joint_numbers_are_read_and_blank(tmp_path):
@@ -194,13 +217,27 @@ def test_every_number_of_states_has_a_curve(tmp_path):
     assert all(f"k = {k}" in drawing for k in states)
 
 
-def test_the_rule_of_two_standard_errors(tmp_path):
-    def verdict(difference, error):
-        return decide(difference, error, "yes", "no")
+@pytest.mark.parametrize("freedom,quantile", [(1, 12.706), (2, 4.303), (4, 2.776), (30, 2.042)])
+def test_a_difference_counts_beyond_the_quantile_of_student(freedom, quantile):
+    def verdict(difference):
+        return decide(Difference(difference, 0.4, freedom, size=100.0), "yes", "no")
 
-    assert verdict(1.0, 0.4) == "yes" and verdict(-1.0, 0.4) == "no"
-    assert verdict(0.7, 0.4) == verdict(-0.7, 0.4) == "within the spread of seeds"
-    assert verdict(1.0, None) == "one seed, not decided"
+    above, below = 0.4 * quantile + 0.001, 0.4 * quantile - 0.001
+    assert verdict(above) == "yes" and verdict(-above) == "no"
+    assert verdict(below) == verdict(-below) == "within the spread of seeds"
+    assert decide(Difference(1.0), "yes", "no") == "one seed, not decided"
+
+
+@pytest.mark.parametrize("error", [0.0, 0.4])
+@pytest.mark.parametrize("rounding", [-1e-14, 0.0, 1e-14])
+def test_a_difference_of_rounding_alone_decides_nothing(error, rounding):
+    margin = Difference(0.0, error, 2).margin
+    for sign in (1, -1):
+        difference = Difference(sign * (margin + rounding), error, 2, size=100.0)
+        assert decide(difference, "yes", "no") == "within the spread of seeds"
+
+
+def test_the_standard_error_is_pooled_and_has_the_degrees_of_freedom_of_all_cells(tmp_path):
     values = {"exlm": [0.60, 0.64, 0.62], "mlm": [0.60, 0.61]}
     for name, scores in values.items():
         for seed, score in enumerate(scores):
@@ -210,14 +247,17 @@ def test_the_rule_of_two_standard_errors(tmp_path):
     group = only_group(tmp_path)
     exlm, mlm = (Variant("exlm", 4, 0.15), Variant("mlm", 1, 0.15))
 
-    def error(weight, other, score):
+    def difference(weight, other, score):
         terms = [(weight, exlm, [score]), (-1, other, [score])]
-        return weighted_sum(group.means, terms)[1]
+        return weighted_sum(group.means, terms)
 
     pooled = (2 * 4.0 + 1 * 0.5) / 3  # variances of pre-training seeds, by their degrees of freedom
-    assert error(1, mlm, "rte") == pytest.approx((pooled * (1 / 3 + 1 / 2)) ** 0.5)
-    assert error(2, mlm, "rte") == pytest.approx((pooled * (4 / 3 + 1 / 2)) ** 0.5)
-    assert error(1, Variant("exlm-1d", 4, 0.15), "evaluation/accuracy") is None
+    assert difference(1, mlm, "rte").error == pytest.approx((pooled * (1 / 3 + 1 / 2)) ** 0.5)
+    assert difference(2, mlm, "rte").error == pytest.approx((pooled * (4 / 3 + 1 / 2)) ** 0.5)
+    assert difference(1, mlm, "rte").freedom == 3
+    assert difference(1, mlm, "rte").size == pytest.approx(62 + 60.5)
+    ablated = difference(1, Variant("exlm-1d", 4, 0.15), "evaluation/accuracy")
+    assert ablated.error is ablated.margin is None
 
 
 def test_differences_within_runs_are_of_runs_that_have_both_numbers():
@@ -228,7 +268,8 @@ def test_differences_within_runs_are_of_runs_that_have_both_numbers():
         numbers[run]["joint_nll"] = [nlls[run]]
     means = SeedMeans({model: numbers})
     terms = [(1, model, ["nll"]), (-1, model, ["joint_nll"])]
-    assert weighted_sum(means, terms) == (0.0, 0.0)
+    difference = weighted_sum(means, terms)
+    assert (difference.value, difference.error, difference.freedom) == (0.0, 0.0, 1)
     apart = SeedMeans({model: {"a": {"nll": [1.0]}, "b": {"joint_nll": [1.0]}}})
-    total, error = weighted_sum(apart, terms)
-    assert math.isnan(total) and error is None
+    difference = weighted_sum(apart, terms)
+    assert math.isnan(difference.value) and difference.error is None

@@ -1,6 +1,7 @@
 """Groups: every run is of its model, beside the runs it can be compared with, under a label."""
 
 import json
+from pathlib import Path
 
 import pytest
 
@@ -11,7 +12,7 @@ from exlm.paper.display import Variant
 from exlm.paper.find_runs import find_runs
 from exlm.paper.groups import group_runs
 from exlm.pretrain.settings import DataConfig
-from tests.paper.fake_runs import editing, efficiency, pretraining
+from tests.paper.fake_runs import editing, efficiency, finetuning, pretraining
 from tests.paper.reports import only_group, read_csv, report_table
 
 
@@ -218,6 +219,42 @@ def test_a_run_that_records_no_number_of_held_out_sequences_had_the_default(tmp_
     with editing(pretraining(tmp_path, "now", seed=1) / "result.json") as result:
         result["recipe"]["data"]["eval_sequences"] = DataConfig.eval_sequences
     assert len(only_group(tmp_path).runs) == 2
+
+
+def scored(path, sequences, setting=2000):
+    """Records how many held-out sequences were scored, and the setting."""
+    with editing(path / "result.json") as result:
+        result["evaluation"]["sequences"] = sequences
+        result["recipe"]["data"]["eval_sequences"] = setting
+    return path
+
+
+def test_runs_that_scored_equally_many_sequences_are_compared_whatever_was_asked_for(tmp_path):
+    for seed, setting in enumerate((0, 2000, 123)):
+        scored(pretraining(tmp_path, f"exlm-{seed}", seed=seed), 123, setting)
+    group = only_group(tmp_path)
+    assert len(group.runs) == 3
+    assert group.label.endswith("4,096 tokens · 123 held-out sequences scored")
+
+
+def test_a_copy_that_was_scored_on_other_sequences_is_no_repetition(tmp_path):
+    scored(pretraining(tmp_path, "a", joint=2.0), 2000)
+    scored(pretraining(tmp_path, "b", joint=2.0), 2000)
+    tuned = scored(pretraining(tmp_path, "c", joint=3.0), 20, setting=20)
+    finetuning(tmp_path, "tuned", tuned, "rte", [0.6, 0.7])
+    scored(pretraining(tmp_path, "mlm", objective="mlm", joint=3.5), 20, setting=20)
+    [left_out] = report_table(tmp_path, "left-out")
+    assert left_out["file"].endswith("/b") and "repetition" in left_out["why"]
+    runs = read_csv(tmp_path / "out" / "tables" / "runs.csv")
+    ids = {Path(row["directory"]).name: row["run"] for row in runs}
+    assert set(ids) == {"a", "c", "mlm", "tuned"}
+    assert ids["c"] == f"{ids['a']}-2"
+    results = {row["run"]: row["result"] for row in runs}
+    assert "Joint perplexity 7.39" in results[ids["a"]]
+    assert "Joint perplexity 20.09" in results[ids["c"]]
+    # The fine-tuning is of the model, however this was scored.
+    for group in group_runs(find_runs([str(tmp_path)])):
+        assert group.tasks == ["rte"]
 
 
 def test_the_grid_of_the_report_is_that_of_the_experiment(tmp_path):

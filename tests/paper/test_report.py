@@ -1,5 +1,6 @@
 """The report as files that others can read: tables, page, figures, and what is missing."""
 
+import json
 import math
 import re
 import xml.etree.ElementTree
@@ -13,7 +14,7 @@ from exlm import ExLMConfig
 from exlm.errors import InputError
 from exlm.model.evaluation import sum_names, summary
 from exlm.paper.display import CURVES, HELD_OUT
-from exlm.paper.figures import repeated_figures
+from exlm.paper.figures import repeated_figures, sweep_curves
 from exlm.paper.find_runs import find_runs
 from exlm.paper.page import TEMPLATES, Section, Table, write_report
 from exlm.paper.report import report
@@ -36,6 +37,33 @@ def test_joint_nll_in_several_passes_stands_beside_that_in_one(tmp_path):
     scores = {row["score"]: (float(row["ExLM"]), float(row["Vanilla MLM++"])) for row in rows}
     in_passes = {"Joint nll in 2 passes": (1.9, 1.8), "Joint nll, one mask per pass": (1.7, 1.5)}
     assert scores == {"Joint nll": (2.0, 2.2), **in_passes}  # ExLM was not measured in 4
+
+
+def test_seeds_and_runs_are_those_that_have_the_numbers(tmp_path):
+    """One of three runs was not scored in two passes, and has no task."""
+    for seed in range(3):
+        passes = {"2": 1.9} if seed else None
+        exlm = pretraining(tmp_path, f"exlm-{seed}", seed=seed, joint=2.0, passes=passes)
+        mlm = pretraining(
+            *(tmp_path, f"mlm-{seed}"),
+            **dict(seed=seed, objective="mlm", steps=190, joint=2.2, passes={"2": 1.8}),
+        )
+        for run in (exlm, mlm) if seed else (mlm,):
+            finetuning(tmp_path, f"{run.name}-rte", run, "rte", [0.6, 0.7])
+    rows = {row["score"]: row for row in report_table(tmp_path, "worth")}
+    seeds = {score: row["seeds"] for score, row in rows.items()}
+    assert seeds == {
+        **{"Joint nll": "3 × 0; 3 × 0", "Joint nll in 2 passes": "2 × 0; 3 × 0"},
+        "RTE": "2 × 2; 3 × 2",
+    }
+    counts = [len(rows[score]["runs"].split()) for score in rows]
+    assert counts == [6, 5, 5]
+    tables = tmp_path / "out" / "tables"
+    ablations = {row["model"]: row["seeds"] for row in read_csv(tables / "ablations.csv")}
+    assert ablations["ExLM"] == "3 × 2; RTE: 2 × 2"
+    assert ablations["Vanilla MLM++"] == "3 × 2"
+    claims = {row["claim"]: row["seeds"] for row in read_csv(tables / "claims.csv")}
+    assert claims["ExLM scores higher than an MLM with more updates (MLM++)"] == "2 × 2; 3 × 2"
 
 
 def test_nll_by_the_number_of_masks_stands_in_a_table_of_its_own(tmp_path):
@@ -314,6 +342,41 @@ def test_a_loss_is_drawn_under_its_earlier_name_too(tmp_path):
         resumed = [line.replace('"loss"', '"mlm_loss"') for line in lines[8:]]
         log.write_text("\n".join(lines[:8] + resumed))
     assert b"training loss" in before and curves() == before
+
+
+def test_curves_are_of_the_updates_that_all_seeds_logged_and_of_the_scored_sequences(tmp_path):
+    def curves():
+        [figure] = sweep_curves(only_group(tmp_path))
+        return figure.svg
+
+    def rewrite(name, change):
+        log = tmp_path / name / "log.jsonl"
+        records = change([json.loads(line) for line in log.read_text().splitlines()])
+        log.write_text("".join(json.dumps(record) + "\n" for record in records))
+
+    def drop(records):
+        return [record for record in records if record["step"] % 20 or record["kind"] == "train"]
+
+    def add_others(records):
+        """Evaluations of other sequences, and one before the model was scored anew."""
+        numbered = [record | {"sequences": 123} for record in records if record["kind"] == "eval"]
+        others = [record | {"sequences": 7, "accuracy": 0.9} for record in numbered]
+        before = {**records[-1], "accuracy": 0.8}
+        return [*others, *records[:-1], before, numbered[-1]]
+
+    for name, seed, accuracy in (("exlm-0", 0, 0.2), ("exlm-1", 1, 0.6), ("mlm", 0, 0.4)):
+        objective = name.split("-")[0]
+        path = pretraining(tmp_path, name, seed=seed, accuracy=accuracy, objective=objective)
+        with editing(path / "result.json") as result:
+            result["evaluation"]["sequences"] = 123
+    every_update = curves()
+    rewrite("exlm-1", drop)
+    with_gaps = curves()
+    rewrite("exlm-0", drop)
+    assert curves() == with_gaps != every_update
+    for name in ("exlm-0", "mlm"):
+        rewrite(name, add_others)
+    assert curves() == with_gaps
 
 
 def test_an_entropy_of_no_token_is_blank_and_costs_nothing_else(tmp_path):

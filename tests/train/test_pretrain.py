@@ -222,6 +222,7 @@ def test_a_finished_run_is_scored_anew_where_the_evaluation_alone_differs(
 ):
     finished = json.loads((whole / "result.json").read_text())
     expected = weights(whole)
+    log = curves(str(whole))
     (whole / "measurements.json").write_text("{}")
     changed = {
         "data": replace(recipe["data"], eval_sequences=count),
@@ -246,6 +247,8 @@ def test_a_finished_run_is_scored_anew_where_the_evaluation_alone_differs(
     assert yaml.safe_load((whole / "recipe.yaml").read_text()) == result["recipe"]
     assert f"accuracy {result['evaluation']['accuracy']:.4f}" in (whole / "README.md").read_text()
     assert damage(whole, of_run=True) is None
+    new_entry = {"kind": "eval", **to_json_types(result["evaluation"])}
+    assert curves(str(whole)) == [*log, new_entry]
     # Measurements of the same sequences stay.
     assert (whole / "measurements.json").exists() == (count == 20)
     before = {path: path.stat().st_mtime_ns for path in whole.rglob("*")}

@@ -35,16 +35,16 @@ def evaluate_batch(
     """Sums over a batch of input_ids, attention_mask and labels, each [B, S]; `prior` replaces the
     configuration's.
 
-    The result: `sequences` with a masked token; `masked` tokens, of which `correct`; their `nll`
-    and `joint_nll`. With links also `by_state_c`: how probably state c of its own mask emits a
-    token."""
+    The result: `sequences`, also those without a masked token, which depend on seed and share;
+    `masked` tokens, of which `correct`; their `nll` and `joint_nll`. With links also `by_state_c`:
+    how probably state c of its own mask emits a token."""
     output = network.lattice_output(network.exlm.expand(**batch), prior=prior)
     masked = output.lattice.target_is_mask
     joint = network.objective.joint(output, scored=masked)
     predictions = output.log_marginals[masked]
     answers = output.lattice.targets[masked]
     sums = [
-        masked.any(1).sum(),
+        torch.tensor(len(masked)),
         masked.sum(),
         (predictions.argmax(-1) == answers).sum(),
         -predictions.gather(1, answers[:, None]).double().sum(),

@@ -2,18 +2,22 @@
 paper our runs show, and the rule by which a difference counts."""
 
 import math
+from collections import defaultdict
 from collections.abc import Sequence
 from statistics import variance
 from typing import Any, NamedTuple
 
+from scipy.stats import t as student
+
 from exlm.paper.display import CLAIMS, DIGITS, DISPLAY, METHODS, MLMS, Row, Variant, title
 from exlm.paper.groups import RunGroup, SeedMeans
 from exlm.paper.page import Table
-from exlm.paper.tables import make_table, mean_entries, model_row
+from exlm.paper.tables import describe_seeds, make_table, mean_entries, model_row
 from exlm.pretrain.run import SMALLEST_TIE
 
 EXLM = METHODS["exlm"]  # this and the next are columns of the table of equal cost
 MLM_PLUS_PLUS = METHODS["mlm-plus-plus"]
+ROUNDING = 1e-9  # numbers that differ by a smaller share of them are equal
 
 
 class Term(NamedTuple):
@@ -22,6 +26,23 @@ class Term(NamedTuple):
     weight: float
     model: Variant
     quantities: Sequence[str]
+
+
+class Difference(NamedTuple):
+    """A sum of terms, and how far it may lie from 0 by chance."""
+
+    value: float  # NaN if no run of a model has all of its quantities
+    error: float | None = None  # its standard error; None if a model has one seed
+    freedom: int = 0  # degrees of freedom of the standard error
+    size: float = 0.0  # the sum without signs; rounding is a share of it
+
+    @property
+    def margin(self) -> float | None:
+        """The half of its 95% interval, by Student's t: chance stays within it in 95 of 100 cases.
+        None if a model has one seed."""
+        if self.error is None:
+            return None
+        return self.error * float(student.ppf(0.975, self.freedom))
 
 
 def worth_table(groups: Sequence[RunGroup]) -> Table:
@@ -48,24 +69,25 @@ def _gain_row(
     if means[EXLM] is None or means[MLM_PLUS_PLUS] is None:
         return []
     terms = [Term(sign, exlm, quantities), Term(-sign, plus, quantities)]
-    gain, error = weighted_sum(group.means, terms)
+    gain = weighted_sum(group.means, terms)
     interval = None
-    if error is not None:
-        interval = f"{gain - 2 * error:+.{digits}f} to {gain + 2 * error:+.{digits}f}"
+    if gain.margin is not None:
+        low, high = gain.value - gain.margin, gain.value + gain.margin
+        interval = f"{low:+.{digits}f} to {high:+.{digits}f}"
     hours = group.means.by_model([exlm, plus], "training/hours")
-    runs = model_row(group, exlm, {}, group.means)
+    rows = [model_row(group, model, {"": quantities}, group.means) for model in (exlm, plus)]
     row = {
         "group": group.label,
         "digits": digits,
         "model": exlm.description,
         "score": ", ".join(map(title, quantities)),
         **means,
-        "ExLM better by": gain,
+        "ExLM better by": gain.value,
         "interval": interval,
-        "ahead": decide(gain, error, EXLM, MLM_PLUS_PLUS),
+        "ahead": decide(gain, EXLM, MLM_PLUS_PLUS),
         "cost": hours[exlm][0] / hours[plus][0],
-        "seeds": runs["seeds"],
-        "runs": runs["runs"],
+        "seeds": "; ".join(row["seeds"] for row in rows),
+        "runs": " ".join(row["runs"] for row in rows),
     }
     return [row]
 
@@ -111,32 +133,46 @@ def _claim_row(group: RunGroup, claim: str, terms: Sequence[Term]) -> list[Row]:
     """The row with the verdict on a claim, in a list; [] if a number is missing."""
     titles = [", ".join(map(title, term.quantities)) for term in terms]
     digits = max(2, *(DIGITS.get(name, 1) for name in titles))
+    all_quantities = defaultdict[Variant, dict[str, None]](dict)  # in their order
+    for _, model, quantities in terms:
+        all_quantities[model] |= dict.fromkeys(quantities)
     summands = []
+    seeds = []
     for weight, model, quantities in terms:
-        mean = group.means.mean(model, *quantities)
-        if not mean:
+        # Only runs that have all numbers of the claim count.
+        ids = group.means.run_by_run(model, *all_quantities[model]).index
+        if ids.empty:
             return []
-        summands.append(f"{weight:+g} × {mean[0]:.{digits}f} {model.description}")
-    difference, error = weighted_sum(group.means, terms)
-    if math.isnan(difference):  # no run of a model has all of the numbers
-        return []
-    verdict = decide(difference, error, "shows", "does not show")
-    # Of one model, they differ by what its links tie.
-    nlls = [title("evaluation/nll"), title("evaluation/joint_nll")]
-    if titles == nlls and abs(difference) < SMALLEST_TIE:
+        mean = group.means.run_by_run(model, *quantities)[ids].mean()
+        summands.append(f"{weight:+g} × {mean:.{digits}f} {model.description}")
+        seeds.append(describe_seeds(group, ids, quantities))
+    difference = weighted_sum(group.means, terms)
+    verdict = decide(difference, "shows", "does not show")
+    if _links_tie_nothing(group, terms):
         verdict = "does not show: both are equal, as the links tie no masks together"
-    seeds = "one seed" if error is None else f"standard error {error:.{digits}f}"
+    error = difference.error
+    spread = "one seed" if error is None else f"standard error {error:.{digits}f}"
     of_what = " and ".join(dict.fromkeys(titles))
-    rows_of_models = [model_row(group, term.model, {}, group.means) for term in terms]
     row: Row = {
         "group": group.label,
         "claim": claim,
         "our runs": verdict,
-        "numbers": f"{difference:+.{digits}f} ({seeds}): {'; '.join(summands)} ({of_what})",
-        "seeds": "; ".join(row["seeds"] for row in rows_of_models),
+        "numbers": f"{difference.value:+.{digits}f} ({spread}): {'; '.join(summands)} ({of_what})",
+        "seeds": "; ".join(seeds),
         "rows": _scored_rows(group, terms),
     }
     return [row]
+
+
+def _links_tie_nothing(group: RunGroup, terms: Sequence[Term]) -> bool:
+    """Whether the claim compares marginal and joint nll of one model, which differ by what its
+    links tie, and they are equal in every run."""
+    nlls = [("evaluation/nll",), ("evaluation/joint_nll",)]
+    models = {term.model for term in terms}
+    if [term.quantities for term in terms] != nlls or len(models) > 1:
+        return False
+    marginal, joint = (group.means.run_by_run(terms[0].model, *names) for names in nlls)
+    return bool(((marginal - joint).dropna().abs() < SMALLEST_TIE).all())
 
 
 def _scored_rows(group: RunGroup, terms: Sequence[Term]) -> str:
@@ -147,33 +183,34 @@ def _scored_rows(group: RunGroup, terms: Sequence[Term]) -> str:
     return ", ".join(f"{task} {count}" for task, count in counts.items())
 
 
-def weighted_sum(means: SeedMeans, terms: Sequence[Term]) -> tuple[float, float | None]:
-    """The sum of terms, NaN if no run of a model has all of its quantities; and its standard error,
-    pooled over the pre-training seeds of the models, None if a model has one seed. Models are
-    independent, but quantities of one run are not. So the terms of a model, whose weights differ in
-    sign alone, are first added up in every run."""
+def weighted_sum(means: SeedMeans, terms: Sequence[Term]) -> Difference:
+    """The sum of terms. Its standard error is pooled over the pre-training seeds of the models.
+    Models are independent, but quantities of one run are not. So the terms of a model, whose
+    weights differ in sign alone, are first added up in every run."""
     sums: dict[Variant, Any] = {}  # of each run, by its id
+    size = 0.0
     weights = {model: abs(weight) for weight, model, _ in terms}
     for weight, model, quantities in terms:
         values = means.run_by_run(model, *quantities)
         sums[model] = sums.get(model, 0) + math.copysign(1, weight) * values
+        size += weights[model] * float(values.abs().mean())
     # Only runs that have all quantities count.
     by_seed = {model: values.dropna() for model, values in sums.items()}
     seed_counts = {model: len(values) for model, values in by_seed.items()}
     total = sum(weights[model] * float(values.mean()) for model, values in by_seed.items())
     if min(seed_counts.values()) < 2:
-        return total, None
+        return Difference(total)
     squares = sum((seed_counts[model] - 1) * variance(values) for model, values in by_seed.items())
-    pooled_variance = squares / sum(count - 1 for count in seed_counts.values())
+    freedom = sum(count - 1 for count in seed_counts.values())
     factor = sum(weights[model] ** 2 / count for model, count in seed_counts.items())
-    return total, math.sqrt(pooled_variance * factor)
+    return Difference(total, math.sqrt(squares / freedom * factor), freedom, size)
 
 
-def decide(difference: float, error: float | None, yes: str, no: str) -> str:
-    """The words `yes` for a positive difference and `no` for a negative one, if it is more than two
-    standard errors; else why nothing is decided."""
-    if error is None:
+def decide(difference: Difference, yes: str, no: str) -> str:
+    """The words `yes` for a positive difference and `no` for a negative one, if it is larger than
+    its margin by more than rounding; else why nothing is decided."""
+    if difference.margin is None:
         return "one seed, not decided"
-    if abs(difference) <= 2 * error:
+    if abs(difference.value) - difference.margin <= ROUNDING * difference.size:
         return "within the spread of seeds"
-    return yes if difference > 0 else no
+    return yes if difference.value > 0 else no

@@ -168,7 +168,8 @@ def _training_curves(
             if curve in logs[model]:
                 line = logs[model][curve].dropna()
                 line = line[:: max(1, len(line) // POINTS)]
-                axis.plot(line, label=labels[model], color=colour, linewidth=1.4)
+                marker = "o" if len(line) == 1 else None
+                axis.plot(line, marker=marker, label=labels[model], color=colour, linewidth=1.4)
         axis.set_title(f"{CURVES[curve]}, p = {percent(p)}")
         axis.set_yscale("log" if curve.endswith("perplexity") else "linear")
         # So 2.5 is not written as 2.5 x 10^0, and 0.99991 not as a distance from 0.9999.
@@ -186,15 +187,33 @@ def _training_curves(
 
 def _mean_log(runs: Sequence[Pretraining], over_hours: bool) -> pd.DataFrame:
     """The logs of a model, as means over its seeds: a row per update or hour, a column for each
-    of CURVES. All updates of a run are taken as equally long."""
-    log = pd.DataFrame([line for run in runs for line in read_log(run.path / TRAINING_LOG)])
+    of CURVES. A mean is of the updates that all runs with this curve have: with those of a part of
+    the runs, it would jump. All updates of a run are taken as equally long."""
+    logs = [_read_curves(run) for run in runs]
+    means = pd.DataFrame()
+    for curve in CURVES:
+        curves = [log[curve].dropna() for log in logs if curve in log]
+        if curves:
+            mean = pd.concat(curves, axis=1, join="inner").mean(axis=1)
+            means = means.join(mean.rename(curve), how="outer")
+    means = means.dropna(axis=1, how="all")
+    if over_hours:
+        means.index *= fmean(run.hours / run.steps for run in runs)
+    return means
+
+
+def _read_curves(run: Pretraining) -> pd.DataFrame:
+    """The log of a run by update, with a column for each of CURVES that it has. Evaluations of
+    another number of held-out sequences than the result's are left out; earlier versions did not
+    log the number."""
+    same = (None, run.held_out_sequences)
+    entries = read_log(run.path / TRAINING_LOG)
+    log = pd.DataFrame([entry for entry in entries if entry.get("sequences") in same])
     if log.empty:
         return log
     # A loss is logged under the name of its objective, such as `exlm_loss`.
     losses = log.filter(regex="loss$").mean(axis=1)
     log["loss"] = losses.where(log["kind"] == "train")
-    means = log.groupby("step").mean(numeric_only=True)
-    means = means.reindex(columns=list(CURVES)).dropna(axis=1, how="all")
-    if over_hours:
-        means.index *= fmean(run.hours / run.steps for run in runs)
-    return means
+    # The last evaluation after an update counts: the model may have been scored anew.
+    by_update = log.groupby("step").last()
+    return by_update.reindex(columns=list(CURVES)).dropna(axis=1, how="all").astype(float)

@@ -2,7 +2,8 @@
 
 import json
 import os
-from collections.abc import Callable, Sequence
+from collections import Counter
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -112,25 +113,32 @@ def _refuse_nan(name: str) -> None:
 
 
 def _drop_repetitions(runs: Sequence[Run], left_out: list[Row]) -> list[Run]:
-    """The first run of each id. For each of the others a row is added to `left_out`."""
-    by_id: dict[str, Run] = {}
+    """The runs without repetitions; for each of these a row is added to `left_out`. From the second
+    run of an id on, ids get a number."""
+    kept: dict[Hashable, Run] = {}  # by their keys
+    counts = Counter[str]()  # of the kept runs, by id
     for run in runs:
-        if by_id.setdefault(run.id, run) is not run:
+        if first := kept.get(run.repetition_key):
             why = "a repetition with the same settings and seeds"
-            left_out.append({"file": str(run.path), "why": why, "what": f"run {run.id}"})
-    return list(by_id.values())
+            left_out.append({"file": str(run.path), "why": why, "what": f"run {first.id}"})
+            continue
+        counts[run.id] += 1
+        number = counts[run.id]
+        name = f"{run.id}-{number}" if number > 1 else run.id
+        kept[run.repetition_key] = replace(run, id=name)
+    return list(kept.values())
 
 
 def _find_pretraining(tuning: TaskTraining, pretrainings: Sequence[Pretraining]) -> str | None:
-    """The id of the pre-training that made the model of a fine-tuning: a run with the same weights
+    """The `training_id` of the run that made the model of a fine-tuning: one with the same weights
     or, if weights are not recorded, at the same path. None for random weights."""
     if tuning.model_path is None:
         return None
     for run in pretrainings:
         if tuning.weights_sha256 and run.weights_sha256 == tuning.weights_sha256:
-            return run.id
+            return run.training_id
     for run in pretrainings:
         both_recorded = tuning.weights_sha256 and run.weights_sha256
         if not both_recorded and tuning.model_path in (run.path, run.first_path):
-            return run.id
+            return run.training_id
     return None

@@ -99,7 +99,7 @@ class RunGroup:
         for run in runs:
             numbers = dict(run.numbers)
             for tuning in self.finetunings:
-                if tuning.pretraining_id == run.id:
+                if tuning.pretraining_id == run.training_id:
                     numbers |= tuning.scores.numbers
             self.numbers[run.model][run.id] = numbers
         self.means = SeedMeans(self.numbers)
@@ -171,7 +171,7 @@ def _choose_finetunings(
 ) -> list[TaskTraining]:
     """One fine-tuning of each run and task. Of the fine-tunings on a task, only the ones with the
     most frequent settings are compared."""
-    ids = {run.id for run in runs}
+    ids = {run.training_id for run in runs}
     by_task = defaultdict(list)
     for tuning in finetunings:
         if tuning.pretraining_id in ids:
@@ -280,6 +280,8 @@ def _label(runs: Sequence[Pretraining]) -> str:
         f"{'–'.join(sizes)}M parameters",
         f"{run.steps:,} updates of {run.tokens_per_batch:,} tokens",
     ]
+    scored = {run.held_out_sequences for run in runs if run.held_out_sequences}
+    phrases += [f"{count:,} held-out sequences scored" for count in scored]
     phrases += [f"{name} = {value}" for name, value in run.settings if name == "data.mask_ratio"]
     if start := dict(run.settings).get("start"):
         phrases.append(f"started from the model {json.loads(start)[:8]}")

@@ -70,7 +70,7 @@ def find_missing_tasks(name: str, group: RunGroup) -> list[Missing]:
     """The commands for the tasks of a main table on which not every run of the table was
     fine-tuned; [] if every run was fine-tuned on every task."""
     finetunings = {(run.pretraining_id, run.task) for run in group.finetunings}
-    ids = [run.id for model in main_models(group) for run in group.runs_of(model)]
+    ids = [run.training_id for model in main_models(group) for run in group.runs_of(model)]
     all_tasks = MAIN_TABLES[name].tasks
     tasks = [task for task in all_tasks if not finetunings >= {(run_id, task) for run_id in ids}]
     if not tasks:

@@ -3,6 +3,7 @@
 import hashlib
 import json
 import math
+from collections.abc import Hashable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -38,12 +39,18 @@ class FinishedRun:
     seeds: list[int]  # of a pre-training one
     hours: float | str  # of all seeds; "" if they are not recorded
 
+    @property
+    def repetition_key(self) -> Hashable:
+        """What is equal in repetitions of a run."""
+        return self.id
+
 
 @dataclass(frozen=True, kw_only=True)
 class Pretraining(FinishedRun):
     """A pre-trained model."""
 
     hours: float
+    training_id: str  # its id, or that of a copy of it that was scored on other sequences
     first_path: Path  # where its directory was when it was written
     model: Variant  # which of the models that the experiments compare
     corpus_and_size: str  # the name of the corpus, and the layers, in words
@@ -52,12 +59,18 @@ class Pretraining(FinishedRun):
     tokens_per_batch: int  # how many tokens an update reads
     settings: frozenset[tuple[str, str]]  # that comparable runs share, with their values in JSON
     exlm_only: frozenset[tuple[str, Any]]  # that it uses and an MLM may lack, with their values
+    held_out_sequences: int | None  # the number of scored ones; None if it is not recorded
     by_masks_sequences: str  # in words, which sequences `nll_by_masks` is of; "" if not recorded
     held_out_in_training: int  # how many held-out sequences another of its corpora trains on
     numbers: Numbers  # its hours, and its numbers on held-out data
     result: str  # the most important of these, in words
     changes: str  # in words, which settings changed where it was resumed; "" if none did
     weights_sha256: str | None = None  # if it is known
+
+    @property
+    def repetition_key(self) -> Hashable:
+        """Copies that were scored on other held-out sequences are no repetitions."""
+        return self.training_id, self.settings
 
     @property
     def seed(self) -> int:
@@ -87,8 +100,10 @@ def read_pretraining(path: Path, content: Json) -> Pretraining | None:
     shared_names = identity.keys() - {*EXLM_ONLY, *VARIED}
     settings = {name: json.dumps(identity[name]) for name in shared_names}
     # Other held-out sequences change no model, but scores of other sequences are not compared.
-    sequences = evaluation_settings(recipe)["data.eval_sequences"]
-    settings["data.eval_sequences"] = json.dumps(sequences)
+    # Earlier versions did not record their number, which a small corpus may not have.
+    scored = content["evaluation"].get("sequences")
+    sequences = evaluation_settings(recipe)["data.eval_sequences"] if scored is None else scored
+    settings["data.eval_sequences"] = json.dumps(int(sequences))
     if low < high:
         # Runs with a range of shares are compared among themselves, as models with the mean share.
         settings["data.mask_ratio"] = json.dumps((low, high))
@@ -96,6 +111,7 @@ def read_pretraining(path: Path, content: Json) -> Pretraining | None:
     listed = [name for name in DISPLAY["listed"] if name in held_out]
     return Pretraining(
         id=short_hash(identity),
+        training_id=short_hash(identity),
         path=path,
         device=name_device(content),
         seeds=[int(recipe["seed"])],
@@ -113,6 +129,7 @@ def read_pretraining(path: Path, content: Json) -> Pretraining | None:
         ),
         settings=frozenset(settings.items()),
         exlm_only=_find_exlm_only(architecture, identity),
+        held_out_sequences=None if scored is None else int(scored),
         by_masks_sequences=_describe_sequences(content["evaluation"], int(data["repeat"])),
         held_out_in_training=content.get("held_out_in_training", 0),
         numbers={"training/hours": [hours], **held_out},

@@ -1,7 +1,7 @@
 """The tables of the report: the paper's tables with our numbers, and lists of what was found on
 disk. Each is a list of rows and a caption."""
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from itertools import chain, repeat
 from statistics import fmean, median
 
@@ -56,10 +56,18 @@ def model_row(
     group: RunGroup, model: Variant, columns: Mapping[str, Sequence[str]], means: SeedMeans
 ) -> Row:
     """The row of a model of a group: its settings, in each of the `columns` the mean of some
-    quantities, and its seeds (of pre-training × of fine-tuning) and runs."""
+    quantities, and the seeds and runs that have at least one of these numbers. Columns with fewer
+    runs are named behind the seeds."""
     runs = group.runs_of(model)
-    ids = [run.id for run in runs]
-    finetunings = [tuning for tuning in group.finetunings if tuning.pretraining_id in ids]
+    ids_by_column = {
+        column: set(means.run_by_run(model, *quantities).index)
+        for column, quantities in columns.items()
+    }
+    ids = set[str]().union(*ids_by_column.values())
+    seeds = [describe_seeds(group, ids, chain.from_iterable(columns.values()))] if ids else []
+    for column, ids_of_column in ids_by_column.items():
+        if ids_of_column and ids_of_column != ids:
+            seeds.append(f"{column}: {describe_seeds(group, ids_of_column, columns[column])}")
     return {
         "model": model.label,
         "p, %": 100 * model.p,
@@ -67,8 +75,8 @@ def model_row(
         "pʳ, %": 100 * model.p**model.r,
         "updates": runs[0].steps if runs else None,
         **mean_entries(model, columns, means),
-        "seeds": f"{len(runs)} × {_describe_seed_counts(finetunings) or 0}" if runs else "",
-        "runs": " ".join(ids) or None,
+        "seeds": "; ".join(seeds),
+        "runs": " ".join(run.id for run in runs if run.id in ids) or None,
     }
 
 
@@ -80,9 +88,19 @@ def mean_entries(model: Variant, columns: Mapping[str, Sequence[str]], means: Se
     return row
 
 
-def _describe_seed_counts(trainings: Iterable[TaskTraining]) -> str:
-    """The numbers of fine-tuning seeds, such as `3–5`."""
-    return "–".join(map(str, sorted({len(run.seeds) for run in trainings})))
+def describe_seeds(group: RunGroup, ids: Collection[str], quantities: Iterable[str]) -> str:
+    """The seeds behind some quantities of these runs, of pre-training × of fine-tuning."""
+    names = set(quantities)
+    training_ids = {run.training_id for run in group.runs if run.id in ids}
+    finetunings = [run for run in group.finetunings if run.pretraining_id in training_ids]
+    return f"{len(ids)} × {_describe_seed_counts(finetunings, names) or 0}"
+
+
+def _describe_seed_counts(trainings: Iterable[TaskTraining], names: Collection[str]) -> str:
+    """The numbers of fine-tuning seeds that have the quantities `names`, such as `3–5`."""
+    all_numbers = [run.scores.numbers for run in trainings]
+    counts = {len(numbers[name]) for numbers in all_numbers for name in names & numbers.keys()}
+    return "–".join(map(str, sorted(counts)))
 
 
 def main_models(group: RunGroup) -> list[Variant]:
@@ -127,7 +145,7 @@ def _baseline_row(
         "group": "ours: baselines on the same data",
         "model": learner,
         **mean_entries(model, main.columns, means),
-        "seeds": _describe_seed_counts(runs),
+        "seeds": _describe_seed_counts(runs, numbers.keys()),
         "runs": " ".join(run.id for run in runs),
     }
 
@@ -264,7 +282,9 @@ def runs_table(groups: Sequence[RunGroup], runs: Runs) -> Table:
         for run in group.runs:
             row = _run_row(group.label, "pre-training", run.model.label, run)
             rows.setdefault(run.id, row)
-            finetunings = [other for other in group.finetunings if other.pretraining_id == run.id]
+            finetunings = [
+                tuning for tuning in group.finetunings if tuning.pretraining_id == run.training_id
+            ]
             for tuning in sorted(finetunings, key=lambda tuning: tuning.task):
                 what = f"{title(tuning.task)} from {run.id}, {tuning.grid_cell}"
                 rows.setdefault(tuning.id, _run_row(group.label, "fine-tuning", what, tuning))

@@ -76,7 +76,7 @@ class TaskTraining(FinishedRun):
     departures: list[str]  # how its data differ from the published ones
     split: str  # how many rows each part has, in words; "" if it is not recorded
     files: str  # the SHA-256 of every file, in words; "" if they are not recorded
-    pretraining_id: str | None = None  # the id of the run that made its model, if it was found
+    pretraining_id: str | None = None  # the `training_id` of its model, if that was found
 
     @property
     def result(self) -> str:

@@ -29,6 +29,7 @@ from exlm.storage.files import (
     read_log,
     read_or_empty,
     to_json_types,
+    write_log,
     write_yaml,
 )
 from exlm.storage.machine import machine
@@ -194,6 +195,8 @@ def _score_anew(
         if "data.eval_sequences" in changes:
             # The measurements are of the earlier sequences; `exlm analyze` makes them again.
             (directory / MEASUREMENTS).unlink(missing_ok=True)
+        log = directory / TRAINING_LOG
+        write_log(log, [*read_log(log), to_json_types({"kind": "eval", **evaluation})])
         write_yaml(directory / RECIPE, recorded)
         write_card(directory, result)
         finish_run(directory, RUN_RESULT, result)

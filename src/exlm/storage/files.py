@@ -104,6 +104,11 @@ def read_or_empty(path: Path, *sections: str) -> dict[str, Any]:
     return content
 
 
+def write_log(path: Path, entries: Iterable[dict[str, Any]]) -> None:
+    """Writes a log anew."""
+    write_text(path, "".join(json.dumps(entry) + "\n" for entry in entries))
+
+
 def read_log(path: Path) -> list[dict[str, Any]]:
     """The entries of a log, a line of JSON each; a last line cut off by a crash is ignored. [] if
     there is no such file. InputError for another line that is no entry."""

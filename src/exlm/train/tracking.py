@@ -13,7 +13,7 @@ import numpy as np
 from tqdm import tqdm
 
 from exlm.errors import TrainingStopped
-from exlm.storage.files import TRAINING_LOG, read_log, to_json_types, write_text
+from exlm.storage.files import TRAINING_LOG, read_log, to_json_types, write_log
 from exlm.train import distributed
 from exlm.train.update import Sums
 from exlm.upgrades import upgrade_checkpoint
@@ -55,7 +55,7 @@ class Tracker:
         if self.active:
             path = log.directory / TRAINING_LOG
             entries = [entry for entry in read_log(path) if entry["step"] <= self.step]
-            write_text(path, "".join(json.dumps(entry) + "\n" for entry in entries))
+            write_log(path, entries)
             self.file = path.open("a")
             if find_spec("tensorboard") is not None:
                 from torch.utils.tensorboard import SummaryWriter  # takes a second
