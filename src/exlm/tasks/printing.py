@@ -228,7 +228,7 @@ def print_report(
     if len(undefined):
         print(
             f"{', '.join(undefined)} are means over the labels that have them here; "
-            "the other labels have too few rows, or only one class"
+            "the other labels have no column, too few rows, or only one class"
         )
     units = ", in its own units" if saved_task.error_scales else ""
     tables = {

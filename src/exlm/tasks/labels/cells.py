@@ -138,7 +138,8 @@ def find_binary_names(
         odd_cell = f", but {places[odd_one]} has {values[odd_one]!r}"
     raise InputError(
         f"{path}: positive is {positive!r}; it must be one of two classes, the same in "
-        f"every label column{odd_cell}, and the values there are {listed(values.values())}"
+        f"every label column{odd_cell}, and the values there are {listed(values.values())}; "
+        "leave the cells empty that have neither"
     )
 
 

@@ -162,7 +162,10 @@ def read_true_labels(
             f"{listed(label_columns, 5)}; {way_out}"
         )
     if missing:
-        note(f"{path} has no column {listed(missing)}; the other labels are scored")
+        note(
+            f"{path} has no column {listed(missing)}; the other labels are scored (where columns "
+            "have other names, give all of them in the order of the training with label_columns)"
+        )
     return TrueLabels(labels, unknown_labels)
 
 
