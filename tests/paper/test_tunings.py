@@ -32,8 +32,8 @@ def test_means_medians_and_spread_over_both_kinds_of_seeds(tmp_path):
     # in the order of their identifiers, which are hashes
     assert sorted(group.means.run_by_run(exlm, "rte")) == pytest.approx([61.0, 74.0])
     assert group.means.mean(exlm, "evaluation/accuracy")[0] == pytest.approx(25.0)
-    _, error = weighted_sum(group.means, [(1, exlm, ["rte"])])
-    assert error == pytest.approx(stdev([74.0, 61.0]) / 2**0.5)
+    difference = weighted_sum(group.means, [(1, exlm, ["rte"])])
+    assert difference.error == pytest.approx(stdev([74.0, 61.0]) / 2**0.5)
 
 
 def test_the_mean_of_tasks_is_that_of_the_runs_that_have_all(tmp_path):
@@ -382,7 +382,8 @@ def test_scores_of_the_same_runs_are_compared_run_by_run():
     numbers = {run: {"marginal": [value], "joint": [value - 0.5]} for run, value in values.items()}
     means = SeedMeans({exlm: numbers})
     terms = [(1, exlm, ["marginal"]), (-1, exlm, ["joint"])]
-    assert weighted_sum(means, terms) == (0.5, 0.0)
+    difference = weighted_sum(means, terms)
+    assert (difference.value, difference.error) == (0.5, 0.0)
 
 
 def test_a_run_with_the_settings_of_another_is_named(tmp_path):

@@ -656,7 +656,7 @@ BAD = {
     "no such column": (dict(label_columns=["logP"]), "logP.*aromatic"),
     "no such file": (dict(dataset="nowhere.csv"), "nowhere.csv"),
     "unknown split": (dict(split="butina"), "scaffold"),
-    "too short": (dict(max_length=3), "rows|train"),
+    "too short": (dict(max_length=3), "6 tokens, at most 3"),
 }
 
 
