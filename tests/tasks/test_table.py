@@ -659,7 +659,7 @@ def test_positive_is_one_of_two_words_of_all_columns():
     assert (table.labels.task_type, table.labels.binary_names) == ("multilabel", ["N", "y"])
     np.testing.assert_array_equal(table.labels.values, [[0, 1], [1, np.nan]])
     other = FileRows(frame.assign(z=["low", "high"]))
-    with pytest.raises(InputError, match="in every label column, .* are N, y, low, high$"):
+    with pytest.raises(InputError, match="in every label column, .* are N, y, low, high; leave "):
         make_table(other, "a.csv", None, ["y", "z"], positive="Y")
 
 
