@@ -79,7 +79,8 @@ class Predictions:
 
 def nothing_to_score(path: str, problem: str) -> InputError:
     """The error for a file that is to be scored, and cannot be."""
-    return InputError(f"{path}: nothing can be scored: {problem}")
+    # The problem may be an error of its own, which begins with the file.
+    return InputError(f"{path}: nothing can be scored: {problem.removeprefix(f'{path}: ')}")
 
 
 class Predictor(NamedTuple):
